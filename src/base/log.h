@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/* log.h - one line per event on stderr: key=value (logfmt) or JSON, stable field names.
+ *
+ *   2027-01-02T03:04:05.678Z info event=job.retry job=7 task=mail attempt=2 why="timeout"
+ *
+ * Levels: error (a person must act), warn (we coped), info (state changes of the process),
+ * debug (state changes of a job). Never args, never secrets. Values are escaped, so a hostile
+ * text cannot forge a line.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+struct log_conf { enum log_level level; bool json; int fd; };
+void log_setup(const struct log_conf *c);  /* before threads; default: info, logfmt, fd 2 */
+bool log_level_parse(const char *s, enum log_level *out);
+
+/* log_line(LOG_INFO, "worker.start", "s:worker", id, "i:pid", (int64_t)pid, NULL)
+ * Field = name prefixed by the type of the value that follows: "s:" const char * (NULL: field is
+ * left out), "i:" int64_t, "t:" int64_t microseconds printed as a duration. */
+void log_line(enum log_level lv, const char *event, ...) __attribute__((sentinel));
+
+/* True at most once per `every_us` (monotonic) for this slot; counts what it swallowed. */
+struct log_gate { int64_t next_us; int64_t swallowed; };
+bool log_gate(struct log_gate *g, int64_t every_us);
+
+#endif

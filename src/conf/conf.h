@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* conf.h - pawl.conf: read strictly, once, into plain structs. Keys and meaning: doc/config.md. */
+#ifndef CONF_CONF_H
+#define CONF_CONF_H
+
+#include "base/buf.h"
+#include "core/job.h"
+#include "core/sqlscan.h"
+
+enum handler_kind { HANDLER_SQL, HANDLER_EXEC };
+
+struct conf_sql {              /* one statement of a sql task */
+    const char *text;          /* without a trailing ';' */
+    int line;                  /* in the config file */
+    struct sql_scan scan;
+};
+struct conf_task {
+    const char *name;
+    int line;
+    enum handler_kind kind;
+    struct policy policy;      /* includes the values of the section */
+    struct conf_sql *sql; size_t sql_n;
+    const char *const *optional; size_t optional_n;
+    const char *exec_text;     /* the words as written */
+    const char *const *argv;   /* NULL-terminated; argv[0] as written */
+    const char *const *env; size_t env_n; /* "NAME=value" from env.NAME = value */
+};
+struct conf {
+    struct arena arena;        /* owns every string below */
+    const char *path;          /* as given */
+    const char *dir;           /* of the file: relative paths start here; "." if none */
+    const char *db;            /* NULL: not set. sqlite: paths already relative to dir */
+    int concurrency;           /* default 8 */
+    int64_t grace_us;          /* default 25 s */
+    const char *const *on_connect; size_t on_connect_n;
+    bool accept_wal_risk;
+    struct conf_task *tasks; size_t tasks_n;
+};
+/* returns OK (*out owned by the caller: conf_free) | CONFIG "FILE:LINE: what, which value, nearest
+ * valid name" | NOTFOUND (no such file) | IO | DENIED | TOOBIG | NOMEM */
+enum pawl_rc conf_read(const char *path, struct conf **out, struct pawl_error *e) PAWL_MUST_USE;
+void conf_free(struct conf **c);
+
+#endif

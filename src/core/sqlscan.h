@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sqlscan.h - look at a user's statement without an SQL engine: parameters, first word, verbs that
+ * only Pawl may use, and Pawl's private tables. Strings, quoted identifiers, comments, and `::`
+ * are skipped. Works on any dialect we support. */
+#ifndef CORE_SQLSCAN_H
+#define CORE_SQLSCAN_H
+
+#include "base/buf.h"
+#include "pawl.h"
+
+struct sql_param { const char *name; size_t at, len; }; /* name without ':'; at, len in the text */
+struct sql_scan {
+    struct sql_param *params;  /* every occurrence, in order; owned by the arena */
+    size_t params_n;
+    char verb[16];             /* first word in lower case: "insert", "select", "with", ... */
+    bool returns_rows;         /* select, values, or RETURNING outside literals */
+};
+/* returns OK | CONFIG: empty; more than one statement; an unclosed literal or comment; BEGIN COMMIT
+ * END ROLLBACK SAVEPOINT RELEASE ATTACH DETACH PRAGMA VACUUM; a table named pawl_x_...; `?`, `@x` or
+ * `$1` parameters. The message names the offending word. */
+enum pawl_rc sql_scan(const char *text, struct arena *a, struct sql_scan *out,
+                      struct pawl_error *e) PAWL_MUST_USE;
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/* engine.h - claim -> run -> settle: the two ways a job becomes a durable fact.
+ *
+ * Effect mode (effect.c): claim, work and acknowledgement of a batch are one transaction.
+ * Leased mode (leased.c): the claim is committed before anything starts; the work happens outside;
+ * what ended is settled under the fence. The engine contains no SQL and starts no process.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "core/rules.h"
+#include "store/store.h"
+
+/* Args as a job's handler may see them are checked once, here: UTF-8, JSON, depth, size. Also takes
+ * entity and version out of the args when the policy names them. OK, or *f filled with what to
+ * decide instead of running (UNDECODABLE, EXPIRED, PERMANENT, STALE, CONFLICT).
+ * *run: true if the handler should run. */
+enum pawl_rc engine_admit(struct store *st, const struct lane_task *t, struct job *job,
+                          struct arena *arena, struct finding *f, bool *run,
+                          struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- effect mode --- */
+/* Run one job's handler on the open transaction. Fill f (outcome, error, result; strings in the
+ * arena). *pinned: false if the failure is the store's, not the job's: the batch is rerun and
+ * nothing is charged. */
+typedef void effect_fn(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
+                       struct arena *arena, struct finding *f, bool *pinned);
+struct effect_opts {
+    const struct lane *lane;
+    effect_fn *fn; void *ctx;
+    const struct env *env;
+    int64_t budget_us;      /* a batch is closed after this long; 0: 5 ms */
+    size_t batch_max;       /* 0: LIMIT_BATCH */
+    const volatile int *stop; /* non-zero: finish the job in hand, commit, return */
+};
+struct effect_report {
+    size_t done, stale, retried, dead, reruns, dropped;
+    struct claim_info info;
+    size_t claimed;         /* 0: nothing was due */
+};
+/* One batch, reruns and verdicts included. alone: see store_effect_begin.
+ * returns OK | BUSY FULL IO NOMEM STORE: nothing was charged, back off and call again. */
+struct effect;              /* keeps the adaptive batch size between calls */
+struct effect *effect_new(const struct effect_opts *o);   /* NULL: out of memory */
+void effect_free(struct effect **ef);
+enum pawl_rc effect_batch(struct effect *ef, struct store *st, bool alone,
+                          struct effect_report *out, struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- leased mode --- */
+/* A slot is one leased job and its life in this worker. Owned by struct leased. */
+enum slot_phase { SLOT_FREE, SLOT_HELD /* claimed, not started */, SLOT_RUNNING, SLOT_ENDED /* to settle */ };
+struct slot {
+    enum slot_phase phase;
+    struct job job;
+    const struct lane_task *task;
+    struct arena arena;     /* owns the job's and the finding's strings */
+    struct finding found;   /* when ENDED */
+    bool release;           /* ENDED without a finding: hand back */
+    bool lost;              /* somebody else decided it (cancelled, fenced): drop, no settle */
+    void *run;              /* the worker's own data (child) */
+};
+struct leased;
+struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct env *env);
+void leased_free(struct leased **l);
+struct slot *leased_slots(struct leased *l, size_t *n);
+size_t leased_busy(const struct leased *l);      /* slots not FREE */
+/* One turn: settle every ENDED slot, claim into FREE ones if claim is true (never beside a suspect).
+ * Newly claimed slots that may run come back as HELD; those that must not run (expired, stale,
+ * undecodable) are already ENDED and are settled by the next turn. Settled slots become FREE.
+ * info: of the claim. log: what was settled is logged here (job.done, job.retry, job.dead ...).
+ * returns OK | BUSY FULL IO STORE NOMEM: nothing changed, call again later | UNSURE is resolved inside */
+enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct claim_info *info,
+                         struct pawl_error *e) PAWL_MUST_USE;
+/* Mark slots whose running row is gone (cancelled or taken over) as lost; returns how many. */
+enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n,
+                            struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- recovery --- */
+/* store_reap with the rules' decision; logs job.lost / job.suspect / job.dead. */
+enum pawl_rc engine_reap(struct store *st, const struct env *env, struct reap_report *out,
+                         struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int signal,
+                                struct reap_report *out, struct pawl_error *e) PAWL_MUST_USE;
+
+#endif

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/* store.h - what a store can do, in job verbs. Two engines stand behind it; one suite tests both.
+ *
+ * Where the id is, is the state: a job is in exactly one of ready, running, done, dead, dropped,
+ * cancelled. Whoever deletes the ready or running row under the fence has decided the job, and puts
+ * it elsewhere in the same transaction.
+ *
+ * Transactions are the store's business: every verb below is one transaction, except the effect
+ * verbs, which span one from store_effect_begin to store_effect_commit or _rollback.
+ * Decisions (retry or dead, when) are the rules' business: the store executes them.
+ * One struct store belongs to one thread, and to one process: never across fork().
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "core/job.h"
+#include "pawl.h"
+
+struct store;
+
+struct store_opts {
+    const char *url;              /* "sqlite:PATH" or a path ending in ".db" */
+    const struct env *env;        /* clock and randomness; NULL: env_real() */
+    const char *const *on_connect;/* statements run once per connection, after Pawl's own */
+    size_t on_connect_n;
+    bool accept_wal_risk;         /* an SQLite with the WAL-reset fault: several writers anyway */
+    int64_t lease_us;             /* a worker whose beat is older is taken over; 0: 30 s */
+};
+/* created may be NULL. Errors as pawl_init / pawl_open. */
+enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct pawl_error *e) PAWL_MUST_USE;
+void store_close(struct store **st);
+int64_t store_now_us(struct store *st);               /* the store's clock */
+void store_describe(struct store *st, struct buf *out);/* engine, version, link mode, settings: one line */
+
+/* --- producers and people: as the calls of the same name in pawl.h --- */
+enum pawl_rc store_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
+                           struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
+                        struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx,
+                       struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_attempts(struct store *st, int64_t id, pawl_attempt_fn *fn, void *ctx,
+                            struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_cancel(struct store *st, int64_t id, enum pawl_state *state,
+                          struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_run_now(struct store *st, int64_t id, enum pawl_state *state,
+                           struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay *how,
+                          int64_t *new_id, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_is_stale(struct store *st, int64_t id, bool *stale, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_discard(struct store *st, int64_t id, const char *reason,
+                           struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_pause(struct store *st, const char *queue, const char *task, bool paused,
+                         struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
+                         struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_prune(struct store *st, const struct pawl_prune *how, struct pawl_pruned *out,
+                         struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- tasks --- */
+/* Make a task known and settle its policy. apply=false: writes it only if the store has none;
+ * apply=true: replaces it. *id: the task's id. stored: the policy text now in force.
+ * *differs: it is not p's text (never with apply). */
+enum pawl_rc store_task_declare(struct store *st, const char *name, const struct policy *p,
+                                bool apply, int64_t *id, struct buf *stored, bool *differs,
+                                struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- workers --- */
+/* Join as a worker: makes the side file, takes its lock, stamps it. id_out: >= 24 bytes.
+ * fd_out (may be NULL): the locked descriptor, to be handed to an effect runner. */
+enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out, struct pawl_error *e) PAWL_MUST_USE;
+/* In the runner: take part as worker `id` over the inherited descriptor fd. */
+enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd, struct pawl_error *e) PAWL_MUST_USE;
+void store_worker_beat(struct store *st);             /* stamps boot time; a memory store, cannot fail */
+/* Leave for good: the side file goes. The caller must hold no running row (asserted). */
+enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+
+/* What a worker serves. */
+struct lane_task { int64_t id; const char *name; struct policy policy; };
+struct lane {
+    const struct lane_task *tasks; size_t tasks_n;
+    const char *const *queues; size_t queues_n;       /* none: every queue */
+};
+
+/* What a claim has to say besides the jobs. */
+struct claim_info {
+    int64_t next_due_us;      /* earliest run_at of what is not due yet; 0: nothing waits */
+    bool suspect_waiting;     /* a suspect is due but may only run alone: finish, then ask alone */
+    bool more;                /* probably more is due right now */
+};
+
+/* One job that ended (or was handed back), and what was decided. */
+enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE };
+struct settle {
+    const struct job *job;
+    const struct finding *found;
+    struct decision d;
+    enum settle_result result;      /* out. STALE: the version guard moved on meanwhile: it was
+                                       settled as done(stale), its effect not applied */
+};
+
+/* Leased mode, one durable transaction: settle what ended, claim at most `want` (0: none).
+ * alone: nothing else is running in this worker, so a suspect may be given (then exactly one job).
+ * jobs     room for `want`; strings in `arena`
+ * returns  OK | BUSY | FULL | IO | STORE ... : nothing happened, all results PENDING
+ *          UNSURE: the commit's outcome is unknown; call store_resolve, then go on */
+enum pawl_rc store_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
+                        size_t want, bool alone, struct arena *arena, struct job *jobs,
+                        size_t *jobs_n, struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
+/* After UNSURE (the connection was reopened): by reading, set the results of what is known to have
+ * been settled (others stay PENDING, to be sent again), and put back running rows of this worker
+ * that are not in held_ids: a claim in doubt is never started. */
+enum pawl_rc store_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,
+                           size_t held_n, struct pawl_error *e) PAWL_MUST_USE;
+/* Ids of the running rows this worker still holds, ascending (a cancelled job is missing). */
+enum pawl_rc store_held(struct store *st, int64_t *ids, size_t room, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- the version guard --- */
+enum guard { GUARD_FRESH, GUARD_OLDER, GUARD_SAME, GUARD_CONFLICT };
+/* How job's (entity, version) stands against what was applied. SAME: equal version and args. */
+enum pawl_rc store_guard(struct store *st, const struct lane_task *t, const struct job *job,
+                         enum guard *out, struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- effect mode: the open transaction is the lease --- */
+/* Begin, and read at most `want` due jobs in order (nothing is written yet). OK with *n == 0:
+ * nothing is due and no transaction is open. */
+enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want, bool alone,
+                                struct arena *arena, struct job *jobs, size_t *n,
+                                struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
+/* Name job i as the one in hand (blame) and open its savepoint. */
+enum pawl_rc store_effect_job(struct store *st, size_t i, struct pawl_error *e) PAWL_MUST_USE;
+/* The job in hand succeeded: fence, done row, version guard. OK | FENCED | STORE ... */
+enum pawl_rc store_effect_done(struct store *st, const struct lane_task *t, const struct job *job,
+                               const struct finding *f, struct pawl_error *e) PAWL_MUST_USE;
+/* Undo the job in hand. BUG if the transaction is gone (the handler ended it). */
+enum pawl_rc store_effect_undo(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+bool store_effect_alive(struct store *st);            /* the transaction of _begin is still open */
+/* SQL: a deferred constraint failed (rolled back) | BUSY FULL IO NOMEM STORE (rolled back) |
+ * UNSURE (reopened: what committed is done, the rest is still ready; nothing else to do). */
+enum pawl_rc store_effect_commit(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+void store_effect_rollback(struct store *st);         /* no-op when none is open */
+/* Write verdicts on jobs of the last batch, in a new transaction; fence: the job still waits with
+ * the runs it was claimed with. Before store_effect_end, so that nobody can claim in between. */
+enum pawl_rc store_effect_verdicts(struct store *st, struct settle *s, size_t n, struct pawl_error *e) PAWL_MUST_USE;
+void store_effect_end(struct store *st);              /* let others in: side lock, wake, checkpoint */
+
+/* --- statements of users' handlers, on this connection, inside the effect transaction --- */
+struct store_stmt;
+enum value_type { VALUE_NULL, VALUE_INT, VALUE_REAL, VALUE_TEXT };
+struct sql_value { const char *name; enum value_type type; int64_t i; double r; const char *p; size_t n; };
+/* Writes to Pawl's tables, transaction control, ATTACH and PRAGMA are refused here too (CONFIG).
+ * SQL: does not compile against this database; the text says why. */
+enum pawl_rc store_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
+                                struct pawl_error *e) PAWL_MUST_USE;
+void store_stmt_free(struct store_stmt **s);
+/* Bind by name, run to the end, reset. rows (may be NULL): gets a JSON array of objects, at most
+ * rows_max bytes (TOOBIG). *changed: rows changed, or rows returned by a statement that only reads.
+ * SQL: native = extended code; the transaction may be gone (store_effect_alive). */
+enum pawl_rc store_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                            size_t n, struct buf *rows, size_t rows_max, int64_t *changed,
+                            struct pawl_error *e) PAWL_MUST_USE;
+/* Statements running past this monotonic instant are interrupted; 0: no limit. The flag (may be
+ * NULL) interrupts as well when it becomes non-zero. */
+void store_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
+
+/* --- recovery --- */
+struct casualty {
+    const struct job *job; const struct policy *policy; const char *task;
+    bool charged;            /* false: shared death, it becomes a suspect */
+    const char *why;         /* "worker 3f2a (pid 77) is gone", in words */
+    int signal;              /* that killed the process, -1 unknown */
+};
+typedef struct decision casualty_fn(void *ctx, const struct casualty *c, struct finding *f);
+struct reap_report { size_t workers, charged, suspects, dead, dropped; };
+/* Find workers that are gone (free lock, missing file, other boot) or frozen (stale beat), and put
+ * back what they held; read their blame once. One transaction per worker, each row restated. */
+enum pawl_rc store_reap(struct store *st, casualty_fn *decide, void *ctx, struct reap_report *out,
+                        struct pawl_error *e) PAWL_MUST_USE;
+/* In the supervisor: its effect runner died (status of waitpid) while the supervisor lives. */
+enum pawl_rc store_reap_runner(struct store *st, int signal, casualty_fn *decide, void *ctx,
+                               struct reap_report *out, struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- waking, waiting, upkeep --- */
+int store_wake_fd(struct store *st);                  /* readable when a Pawl process committed; -1 */
+void store_wake_clear(struct store *st);              /* drain it */
+bool store_changed(struct store *st);                 /* another connection committed since the last call */
+void store_poke(struct store *st);                    /* wake the others by hand */
+struct pending { int64_t due, running, retrying, later, paused; };
+/* What is left of a lane's tasks, whoever runs it. */
+enum pawl_rc store_pending(struct store *st, const struct lane *lane, struct pending *out,
+                           struct pawl_error *e) PAWL_MUST_USE;
+/* Checkpoint if due, shrink the log, warn about what hinders. Call about once a second. */
+enum pawl_rc store_maintain(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+
+#endif
