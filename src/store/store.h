@@ -168,6 +168,11 @@ enum pawl_rc store_stmt_run(struct store *st, struct store_stmt *s, const struct
  * NULL) interrupts as well when it becomes non-zero. */
 void store_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
 
+/* A plain transaction for a handler run by hand (pawl run): same guard against a handler's own
+ * COMMIT. commit=false rolls back. end: OK | SQL | MISUSE as CONFIG (the handler ended it) ... */
+enum pawl_rc store_scratch_begin(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_scratch_end(struct store *st, bool commit, struct pawl_error *e) PAWL_MUST_USE;
+
 /* --- recovery --- */
 struct casualty {
     const struct job *job; const struct policy *policy; const char *task;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl.h - the inside of the SQLite store: one connection, its statements, its side files.
+ *
+ * Keeps: every writing transaction starts IMMEDIATE, behind the side lock that pawl processes queue
+ *        on; only sl_commit lets a COMMIT through (commit hook); a connection never crosses fork().
+ */
+#ifndef SL_SL_H
+#define SL_SL_H
+
+#include <sqlite3.h>
+#include <sys/types.h>
+#include "store/ops.h"
+#include "store/sqlite/sl_side.h"
+#include "store/sqlite/sl_sql.h"
+
+struct store_stmt {
+    struct sqlite *sl;
+    sqlite3_stmt *st;          /* NULL after a reopen: prepared again at the next run */
+    char *text;
+    struct store_stmt *next;
+};
+
+struct sqlite {
+    struct store base;         /* first: a struct store * is a struct sqlite * */
+    sqlite3 *db;
+    char *path;
+    const struct env *env;
+    char **on_connect; size_t on_connect_n;
+    bool accept_wal_risk;
+    int64_t lease_us;
+    pid_t owner_pid;           /* the process that opened it */
+    sqlite3_stmt *q[SLQ_N];    /* prepared on first use */
+    struct store_stmt *user;   /* statements of handlers, prepared again after a reopen */
+    struct side side;
+    bool in_tx, committing;
+    bool guarded;              /* a user's statement is being prepared or run: authorizer active */
+    const char *refused;       /* what the authorizer refused last, or NULL */
+    int wal_frames;            /* after the last commit, by the WAL hook */
+    int written_before;        /* page writes counted before this transaction */
+    int64_t busy_until_us;     /* monotonic: how long to wait for the write lock */
+    int64_t deadline_us; const volatile int *stop; /* for users' statements */
+    bool timed_out;
+    int64_t data_version;
+    struct log_gate *unused;
+    /* the effect transaction */
+    struct job *batch; size_t batch_n, hand; bool effect_open, savepoint;
+    uint8_t batch_lease[16];
+    int64_t warned_wal_us;
+};
+
+static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(void *)st; }
+
+/* sl_conn.c: the connection */
+enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;
+void sl_disconnect(struct sqlite *sl);
+enum pawl_rc sl_reopen(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
+/* Map the connection's last error to a result code, and say it. */
+enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what);
+enum pawl_rc sl_rc(int code);                    /* primary or extended code -> pawl_rc */
+bool sl_wal_risk(void);                          /* this SQLite has the WAL-reset fault */
+enum pawl_rc sl_exec(struct sqlite *sl, const char *sql, struct pawl_error *e) PAWL_MUST_USE;
+/* The prepared statement of the table, reset and with cleared bindings. */
+enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct pawl_error *e) PAWL_MUST_USE;
+/* Step a statement that returns no rows, reset it. */
+enum pawl_rc sl_run(struct sqlite *sl, sqlite3_stmt *q, struct pawl_error *e) PAWL_MUST_USE;
+/* Step for a row: OK with *row true/false; reset when false or on error. */
+enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row, struct pawl_error *e) PAWL_MUST_USE;
+void sl_text(sqlite3_stmt *q, int i, const char *s);              /* NULL -> NULL; borrowed */
+void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n);  /* NULL -> NULL */
+char *sl_dup(struct arena *a, sqlite3_stmt *q, int col);          /* column text or NULL */
+
+/* sl_tx.c: transactions */
+enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
+/* As sl_begin, but keeps the side lock after the commit until sl_leave (effect mode). */
+enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
+void sl_rollback(struct sqlite *sl);             /* no-op when none is open */
+void sl_leave(struct sqlite *sl);                /* checkpoint if due, side lock free, wake others */
+enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *e) PAWL_MUST_USE;
+
+/* sl_move.c: the moves every verb is made of; all inside an open transaction */
+enum pawl_rc sl_task_id(struct sqlite *sl, const char *name, bool create, int64_t *id,
+                        int64_t *queue_id, int64_t *priority, bool *declared, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_queue_id(struct sqlite *sl, const char *name, bool create, int64_t *id,
+                         struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_count(struct sqlite *sl, const char *counter, int64_t by, struct pawl_error *e) PAWL_MUST_USE;
+/* Put a decided job where it belongs (ready, dead, dropped), with its attempt row. */
+enum pawl_rc sl_place(struct sqlite *sl, const struct settle *s, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_put_done(struct sqlite *sl, const struct job *job, const struct finding *f,
+                         bool stale, struct pawl_error *e) PAWL_MUST_USE;
+/* Advance the version guard for an effect; *ok false: somebody newer was first. */
+enum pawl_rc sl_advance(struct sqlite *sl, int64_t task_id, const struct job *job, bool *ok,
+                        struct pawl_error *e) PAWL_MUST_USE;
+/* Delete the ready row of job as it was read (id and runs restated): *ok = exactly one row. */
+enum pawl_rc sl_take_ready(struct sqlite *sl, int64_t task_id, const struct job *job, bool *ok,
+                           struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_put_ready(struct sqlite *sl, int64_t task_id, const struct job *job,
+                          const struct decision *d, struct pawl_error *e) PAWL_MUST_USE;
+
+/* sl_claim.c: choose due jobs in order; reads only */
+enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+                       struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
+                       struct pawl_error *e) PAWL_MUST_USE;
+int64_t sl_lane_task(const struct lane *lane, const struct job *job);
+
+/* the verbs, one file per concern; listed in sl_ops.c */
+enum pawl_rc sl_migrate(struct sqlite *sl, bool create, bool *created, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on, the
+ * wake file, and one file per worker that survives SIGKILL of everything.
+ *
+ * lock     flock: held by a pawl process around each writing transaction. Its first page is shared
+ *          memory: pacing (gaps for foreign writers) and whose turn it is. A hint, never a truth.
+ * wake     written after a commit; idle workers watch it with inotify
+ * w-<id>   one per worker: flock held while it lives; boot id, beat, blame record
+ */
+#ifndef SL_SIDE_H
+#define SL_SIDE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "core/limits.h"
+#include "pawl.h"
+
+#define SIDE_MAGIC 0x5041574c53494431ULL /* "PAWLSID1" */
+#define SIDE_ID_BYTES 24
+
+enum blame_phase { BLAME_IDLE = 0, BLAME_HAND = 1, BLAME_COMMIT = 2 };
+struct side_blame {
+    _Atomic uint32_t phase;      /* written last */
+    uint32_t n, hand, alone;
+    uint64_t nonce;              /* random per batch */
+    struct { int64_t id, runs; } jobs[LIMIT_BATCH];
+};
+/* The content of a worker's file. */
+struct side_worker {
+    uint64_t magic;
+    char boot_id[40];
+    char host[64];
+    int64_t pid;
+    int64_t lease_us;
+    _Atomic int64_t beat_boot_us;
+    struct side_blame blame;
+};
+struct side_page {
+    _Atomic int64_t window_us;      /* monotonic: since when the store was busy without a gap */
+    _Atomic int64_t released_us;    /* when the lock was last let go */
+    _Atomic int64_t waiting_us;     /* when somebody last found it taken */
+    _Atomic int64_t foreign_until_us;
+    _Atomic int64_t last_pid;
+    _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
+};
+struct side {
+    int dir_fd, lock_fd, wake_fd, ino_fd, worker_fd;
+    bool held;
+    struct side_page *page;
+    struct side_worker *w;
+    char id[SIDE_ID_BYTES];
+    bool runner;                    /* attached: shares the supervisor's file */
+};
+
+void side_init(struct side *s);
+enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e) PAWL_MUST_USE;
+void side_close(struct side *s);
+/* Take the side lock within wait_us; leaves gaps for foreign writers. OK | BUSY | IO. */
+enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e) PAWL_MUST_USE;
+void side_unlock(struct side *s);
+void side_saw_foreign(struct side *s);  /* a foreign commit was seen: make more room for a while */
+void side_wake(struct side *s);
+int side_watch(struct side *s);         /* inotify descriptor, -1 if it cannot be had */
+void side_watch_clear(struct side *s);
+
+enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
+                       struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_error *e) PAWL_MUST_USE;
+void side_leave(struct side *s);
+
+/* Another worker's file, looked at. */
+enum side_life { SIDE_ALIVE, SIDE_GONE /* lock is ours now */, SIDE_MISSING, SIDE_OLD_BOOT, SIDE_FROZEN };
+struct side_peer { char id[SIDE_ID_BYTES]; int fd; enum side_life life; struct side_worker *w; };
+/* Ids of all worker files. */
+enum pawl_rc side_list(struct side *s, struct arena *a, char (**ids)[SIDE_ID_BYTES], size_t *n,
+                       struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc side_look(struct side *s, const char *id, int64_t boot_us, struct side_peer *out,
+                       struct pawl_error *e) PAWL_MUST_USE;
+bool side_still_frozen(const struct side_peer *p, int64_t boot_us);
+void side_forget(struct side *s, struct side_peer *p, bool unlink_it);
+
+void side_blame_batch(struct side *s, uint64_t nonce, bool alone);
+void side_blame_job(struct side *s, uint32_t i, int64_t id, int64_t runs); /* fills the list */
+void side_blame_hand(struct side *s, uint32_t i);
+void side_blame_commit(struct side *s);
+void side_blame_clear(struct side *s);
+
+#endif
