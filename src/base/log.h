@@ -20,7 +20,8 @@ bool log_level_parse(const char *s, enum log_level *out);
 
 /* log_line(LOG_INFO, "worker.start", "s:worker", id, "i:pid", (int64_t)pid, NULL)
  * Field = name prefixed by the type of the value that follows: "s:" const char * (NULL: field is
- * left out), "i:" int64_t, "t:" int64_t microseconds printed as a duration. */
+ * left out), "i:" int64_t, "d:" int64_t that is an id (a string in JSON), "t:" int64_t
+ * microseconds printed as a duration. */
 void log_line(enum log_level lv, const char *event, ...) __attribute__((sentinel));
 
 /* True at most once per `every_us` (monotonic) for this slot; counts what it swallowed. */

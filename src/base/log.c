@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/* log.c - one event, one line, one write().
+ *
+ * Keeps: a value cannot end its field or its line, whatever bytes it holds.
+ */
+#include "base/log.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "base/utf8.h"
+
+static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = 2 }; /* set before threads */
+
+static const char *const level_names[] = { "error", "warn", "info", "debug" };
+
+void log_setup(const struct log_conf *c) { conf = *c; }
+
+bool log_level_parse(const char *s, enum log_level *out)
+{
+    for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++) {
+        if (strcmp(s, level_names[i]) != 0) continue;
+        *out = (enum log_level)i;
+        return true;
+    }
+    return false;
+}
+
+/* logfmt: bare if it can be read back as one word, else in quotes. */
+static void put_logfmt(struct buf *b, const char *s, size_t n)
+{
+    char one[TEXT_SAFE_MAX];
+    size_t one_n;
+    bool bare = n > 0;
+
+    for (size_t i = 0; i < n && bare; i++)
+        bare = s[i] > ' ' && s[i] < 0x7f && s[i] != '"' && s[i] != '=' && s[i] != '\\';
+    if (bare) {
+        buf_put(b, s, n);
+        return;
+    }
+    buf_putc(b, '"');
+    for (size_t i = 0; i < n;) {
+        if (s[i] == '"' || s[i] == '\\') {
+            buf_putc(b, '\\');
+            buf_putc(b, s[i++]);
+            continue;
+        }
+        i += text_safe_step(s + i, n - i, one, &one_n);
+        buf_put(b, one, one_n);
+    }
+    buf_putc(b, '"');
+}
+
+static void put_field(struct buf *b, const char *name, const char *val, size_t n, bool number)
+{
+    if (conf.json) {
+        if (b->n > 1) buf_putc(b, ',');
+        json_put_cstr(b, name);
+        buf_putc(b, ':');
+        if (number) buf_put(b, val, n);
+        else json_put_str(b, val, n);
+        return;
+    }
+    buf_printf(b, " %s=", name);
+    put_logfmt(b, val, n);
+}
+
+static void put_fields(struct buf *b, va_list ap)
+{
+    const char *spec, *val;
+    char num[32];
+
+    while ((spec = va_arg(ap, const char *)) != NULL) {
+        assert(spec[0] != '\0' && spec[1] == ':' && spec[2] != '\0');
+        switch (spec[0]) {
+        case 's':
+            if ((val = va_arg(ap, const char *)) == NULL) continue;
+            put_field(b, spec + 2, val, strlen(val), false);
+            break;
+        case 'i': case 'd': {
+            struct buf t = { 0 };
+            buf_printf(&t, "%" PRId64, va_arg(ap, int64_t));
+            put_field(b, spec + 2, buf_str(&t), t.n, spec[0] == 'i');
+            buf_free(&t);
+            break;
+        }
+        case 't':
+            text_duration(va_arg(ap, int64_t), num, sizeof num);
+            put_field(b, spec + 2, num, strlen(num), false);
+            break;
+        default:
+            assert(!"log_line: a field must begin with s: i: d: or t:");
+        }
+    }
+}
+
+void log_line(enum log_level lv, const char *event, ...)
+{
+    static const char lost[] = "error event=log.lost why=\"out of memory\"\n";
+    struct buf b = { 0 };
+    char at[40];
+    int64_t now;
+    va_list ap;
+
+    assert(lv >= LOG_ERROR && lv <= LOG_DEBUG);
+    if (lv > conf.level) return;
+    now = env_real()->wall_us(NULL);
+    text_instant(now - now % 1000, at, sizeof at);
+    if (conf.json) {
+        buf_printf(&b, "{\"at\":\"%s\",\"level\":\"%s\"", at, level_names[lv]);
+        put_field(&b, "event", event, strlen(event), false);
+    } else {
+        buf_printf(&b, "%s %s", at, level_names[lv]);
+        put_field(&b, "event", event, strlen(event), false);
+    }
+    va_start(ap, event);
+    put_fields(&b, ap);
+    va_end(ap);
+    buf_puts(&b, conf.json ? "}\n" : "\n");
+    /* A log that cannot be written must not stop the work: there is nobody left to tell. */
+    if (b.failed) (void)os_write_all(conf.fd, lost, sizeof lost - 1);
+    else (void)os_write_all(conf.fd, b.data, b.n);
+    buf_free(&b);
+}
+
+bool log_gate(struct log_gate *g, int64_t every_us)
+{
+    int64_t now = env_real()->mono_us(NULL);
+
+    if (now < g->next_us) {
+        g->swallowed++;
+        return false;
+    }
+    g->next_us = now + every_us;
+    return true;
+}
