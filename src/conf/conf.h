@@ -7,6 +7,9 @@
 #include "core/job.h"
 #include "core/sqlscan.h"
 
+#define CONF_ENV_N_MAX 256      /* env.NAME keys of a task */
+#define CONF_OPTIONAL_N_MAX 256 /* names in optional */
+
 enum handler_kind { HANDLER_SQL, HANDLER_EXEC };
 
 struct conf_sql {              /* one statement of a sql task */
@@ -32,6 +35,7 @@ struct conf {
     const char *db;            /* NULL: not set. sqlite: paths already relative to dir */
     int concurrency;           /* default 8 */
     int64_t grace_us;          /* default 25 s */
+    int64_t lease_us;          /* 1 s .. 1 h, default 30 s */
     const char *const *on_connect; size_t on_connect_n;
     bool accept_wal_risk;
     struct conf_task *tasks; size_t tasks_n;
