@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/* open.c - which store, which config: one order of precedence for every verb. */
+#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+int cli_conf(struct cli *c, bool need)
+{
+    const char *path = c->config ? c->config : "pawl.conf";
+    struct pawl_error e = {.rc = PAWL_OK};
+
+    if (c->conf) return 0;
+    if (!c->config && access(path, F_OK) != 0) {
+        if (!need) return 0;
+        return cli_error(c, EXIT_CONFIG, "no ./pawl.conf here; give the configuration with -c FILE");
+    }
+    enum pawl_rc rc = conf_read(path, &c->conf, &e);
+    if (rc == PAWL_OK) return 0;
+    if (rc == PAWL_NOTFOUND)
+        return cli_error(c, EXIT_CONFIG, "%s: no such configuration file; see -c FILE", path);
+    return cli_fail(c, &e);
+}
+
+static bool starts(const char *s, const char *with)
+{
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
+static int url_check(struct cli *c, const char *from, const char *url)
+{
+    size_t n = strlen(url);
+    if (starts(url, "postgresql:") || starts(url, "postgres:"))
+        return cli_error(c, EXIT_USAGE,
+                         "%s: PostgreSQL stores are not in this version; use sqlite:PATH", from);
+    if (starts(url, "sqlite:") && n > strlen("sqlite:")) return 0;
+    if (n > 3 && strcmp(url + n - 3, ".db") == 0 && !starts(url, "sqlite:")) return 0;
+    return cli_error(c, EXIT_USAGE, "%s '%s': not a store; give sqlite:PATH, or a file ending in .db",
+                     from, url);
+}
+
+int cli_url(struct cli *c, const char **url)
+{
+    const char *from = "--db", *u = c->db;
+    if (!u) {
+        from = "$PAWL_DB";
+        u = getenv("PAWL_DB");
+        if (u && !*u) u = NULL;
+    }
+    if (!u) {
+        int x = cli_conf(c, false);
+        if (x != 0) return x;
+        from = "db of the configuration";
+        u = c->conf ? c->conf->db : NULL;
+    }
+    if (!u) {
+        from = "default";
+        u = "sqlite:pawl.db";
+    }
+    int x = url_check(c, from, u);
+    if (x != 0) return x;
+    *url = arena_strdup(&c->arena, u);
+    return *url ? 0 : cli_error(c, EXIT_TEMPFAIL, "out of memory");
+}
+
+int cli_fail_open(struct cli *c, const char *url, const struct pawl_error *e)
+{
+    const char *path = starts(url, "sqlite:") ? url + strlen("sqlite:") : url;
+    if (e->rc == PAWL_NOSTORE)
+        return cli_error(c, pawl_rc_exit(e->rc), "no store at %s; run pawl init%s%s", path,
+                         c->db ? " --db " : "", c->db ? c->db : "");
+    if (e->rc == PAWL_OLDER)
+        return cli_error(c, pawl_rc_exit(e->rc), "%s: %s; run pawl init to migrate it", path, e->msg);
+    return cli_fail(c, e);
+}
+
+int cli_open(struct cli *c)
+{
+    const char *url = NULL;
+    struct pawl_error e = {.rc = PAWL_OK};
+    int x = cli_url(c, &url);
+    if (x != 0) return x;
+    return pawl_open(url, &c->pawl, &e) == PAWL_OK ? 0 : cli_fail_open(c, url, &e);
+}
