@@ -18,10 +18,11 @@ struct sql_scan {
     bool returns_rows;         /* select, values, or RETURNING outside literals */
     size_t end;                /* bytes of the statement, without a trailing ';' and what follows */
 };
-/* returns OK | NOMEM | CONFIG: empty; more than one statement; an unclosed literal or comment; BEGIN
- * COMMIT END ROLLBACK SAVEPOINT RELEASE ATTACH DETACH PRAGMA VACUUM EXPLAIN, CREATE TRIGGER, OR
- * ROLLBACK; a table named pawl_x_...; `?`, `@x` or `$1` parameters; a ':' that one engine would
- * read as a parameter and another not. The message names the offending word. */
+/* returns OK | NOMEM | CONFIG: empty; more than one statement; an unclosed literal or comment; a
+ * verb that is not for tasks (BEGIN COMMIT END ROLLBACK SAVEPOINT RELEASE ATTACH DETACH PRAGMA
+ * VACUUM EXPLAIN ...), CREATE TRIGGER, OR ROLLBACK; a table named pawl_x_...; `?`, `@x` or `$1`
+ * parameters; a ':' that one engine would read as a parameter and another not. The message names
+ * the offending word. */
 enum pawl_rc sql_scan(const char *text, struct arena *a, struct sql_scan *out,
                       struct pawl_error *e) PAWL_MUST_USE;
 /* The same for an `on_connect` statement, which runs outside a job: a PRAGMA is allowed unless Pawl
