@@ -3,8 +3,8 @@
  *
  * Actions: kill (SIGKILL to this process), killgroup (to the parent, then this process), exit
  * (_exit 9), stop (SIGSTOP), error (fail_point returns true: the caller fails as if the step had
- * failed; errno = EIO), enospc (as error, errno = ENOSPC), hang (sleep until killed). skip: how many
- * passes to let through first; times: how many passes then act (default: all).
+ * failed; errno = EIO), enospc (as error, errno = ENOSPC), hang (sleep until killed). skip: how
+ * many passes to let through first; times: how many passes then act (default: all).
  * Unarmed, a point costs one load and one branch. Every point is listed in fail.c; an unknown
  * name in the variable is refused at start, so that no test passes because of a typing error.
  */

@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
-static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = 2 }; /* set before threads */
+static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = 2 };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 

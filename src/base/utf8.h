@@ -13,7 +13,7 @@
 size_t utf8_step(const char *s, size_t n, uint32_t *cp);
 /* n less an incomplete character at the end of s: for texts that were cut by a byte limit. */
 size_t utf8_trim(const char *s, size_t n);
-/* True for C0, DEL, C1, line separators and bidi controls: all that can forge what a person sees. */
+/* True for C0, DEL, C1, line separators and bidi controls: what can forge what a person sees. */
 bool utf8_control(uint32_t cp);
 
 /* The printable form of the next character of s (n >= 1): itself, \n, \xNN or \u{N}.

@@ -91,8 +91,9 @@ struct finding {
 
 /* What becomes of the job. A store executes it with the fence and nothing else decides. */
 struct decision {
-    enum pawl_state to;                 /* READY, DONE, DEAD, DROPPED */
+    enum pawl_state to;                 /* READY, DONE, DEAD, DROPPED, CANCELLED */
     enum dead_class dead;               /* to == DEAD */
+    const char *drop;                   /* to == DROPPED: "failed" or "lost"; static */
     enum outcome outcome;               /* recorded on the attempt */
     struct counters n;                  /* new values */
     int64_t run_at_us;                  /* to == READY */

@@ -23,7 +23,7 @@ enum event {
     EV_RUN_NOW,    /* ready -> ready, run_at = now */
     EV_REPLAY,     /* dead -> dead (replayed_as set), a new ready job is born */
     EV_DISCARD,    /* dead -> dropped(discarded) */
-    EV_PRUNE,      /* terminal -> pruned */
+    EV_PRUNE,      /* done, dropped, cancelled -> pruned (a dead one must be discarded first) */
     EV_N
 };
 const char *event_name(enum event ev);

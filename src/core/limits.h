@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* limits.h - every limit of Pawl, named once. Printed by `pawl debug limits`, stated in the man page. */
+/* limits.h - every limit of Pawl, named once. Printed by `pawl debug limits`, stated in the man
+ * page. */
 #ifndef CORE_LIMITS_H
 #define CORE_LIMITS_H
 
 #define LIMIT_NAME_BYTES 64             /* task and queue names: [a-z0-9][a-z0-9._-]{0,63} */
-#define LIMIT_KEY_BYTES 255             /* key, source, entity, header names: no control characters */
+#define LIMIT_KEY_BYTES 255             /* key, source, entity, header names: key_ok() */
 #define LIMIT_ARGS_BYTES (1024 * 1024)
 #define LIMIT_HEADERS_BYTES (16 * 1024)
 #define LIMIT_RESULT_BYTES (256 * 1024)

@@ -46,11 +46,16 @@ void policy_text(const struct policy *p, struct buf *out);
 bool policy_set(struct policy *p, const char *name, const char *value, bool *unknown,
                 char *why, size_t why_n);
 bool policy_parse(struct policy *p, const char *text, char *why, size_t why_n);
+/* What single settings cannot see: soft_limit < hard_limit, entity and version together. Call it
+ * after the last policy_set of a section; policy_parse does. false: why is filled. */
+bool policy_check(const struct policy *p, char *why, size_t why_n);
 const char *const *policy_names(void); /* NULL-terminated, for nearest-name messages */
 
 /* Names. true = fine, else *why = static text saying the rule. */
 bool name_ok(const char *s, const char **why);      /* task, queue */
-bool key_ok(const char *s, const char **why);       /* key, source (may be ""), entity */
+/* key, source, entity, header names: at most 255 bytes of UTF-8 without bytes below 0x20 and 0x7f.
+ * "" passes: a caller that needs one byte says so itself. */
+bool key_ok(const char *s, const char **why);
 
 /* 62-bit polynomial hash of the args' bytes, kept by the ledger after a job was pruned. Computable
  * in plain SQL too (sql/sqlite/views.sql does): h1 = (h1 * 257 + b + 1) mod 2147483647 and
