@@ -110,9 +110,9 @@ def dead_letters(audit, dead, expected, what):
             wrong.append("%s %s must not be dead: %s" % (item[0], item[1], reason))
         elif item in seen:
             wrong.append("%s %s is dead twice" % item)
-        elif letter["class"] != "permanent" or expected[item] not in reason:
+        elif letter["dead_class"] != "permanent" or expected[item] not in reason:
             wrong.append("%s %s is dead(%s) for another reason than \"%s\": %s" % (
-                item[0], item[1], letter["class"], expected[item], reason))
+                item[0], item[1], letter["dead_class"], expected[item], reason))
         seen.add(item)
     wrong += ["%s %s is missing" % item for item in sorted(expected.keys() - seen)]
     audit.line(True, what, wrong)

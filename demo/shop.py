@@ -151,6 +151,7 @@ class Shop:
         self.write_conf(conf)
         self.cli("init", "--db", self.db)
         self.cli("conf", "check", "-c", "pawl.conf")
+        self.cli("apply", "-c", "pawl.conf")
         self.screen.line("  gateway   127.0.0.1:%s; it answers 503, hangs, and charges without saying "
                          "so" % said[1].decode())
 
@@ -306,7 +307,7 @@ class Shop:
     def replay_poison(self):
         """A job shot at lost_cap times is dead(poison), rightly: the operator, who knows who fired,
         replays it. Returns how many there were."""
-        shot = [letter["id"] for letter in self.dead() if letter["class"] == "poison"]
+        shot = [letter["id"] for letter in self.dead() if letter["dead_class"] == "poison"]
         if shot:
             self.cli("dead", "replay", *shot)
             self.work_off()
@@ -349,7 +350,7 @@ class Shop:
             expected = {("import_row", row): must_say[kind] for row, (kind, _) in self.bad.items()}
             expected.update({("charge", o["order"]): o["card"].partition(":")[2]
                              for o in self.orders if o["order"] not in self.payable})
-            letters = [d for d in self.dead() if d["class"] != "poison"]
+            letters = [d for d in self.dead() if d["dead_class"] != "poison"]
             audits.dead_letters(self.audit, letters, expected, "dead letters: %d malformed rows and "
                                 "%d declined cards, each with its own reason" % (
                                     len(self.bad), len(self.orders) - len(self.payable)))

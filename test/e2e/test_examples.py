@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_examples.py - every example prints exactly the transcript beside it.
+
+Compared after normalising what honestly differs between two runs: the build's path of the binary and
+instants. Rewrite the transcripts with PAWL_EXAMPLES_WRITE=1, then read the difference."""
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXAMPLES = os.path.join(ROOT, "example")
+PAWL = os.path.abspath(os.environ.get("PAWL_BIN", os.path.join(ROOT, "build", "pawl")))
+INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
+
+
+def names():
+    return sorted(name for name in os.listdir(EXAMPLES)
+                  if os.path.exists(os.path.join(EXAMPLES, name, "run.sh")))
+
+
+def normalise(text):
+    return INSTANT.sub("INSTANT", text.replace(PAWL, "pawl"))
+
+
+class Examples(unittest.TestCase):
+    maxDiff = None
+
+    def test_every_folder_is_an_example_and_listed(self):
+        """Goal: nobody adds an example that no test runs, or that the README does not name."""
+        folders = sorted(e.name for e in os.scandir(EXAMPLES) if e.is_dir())
+        self.assertEqual(folders, names())
+        with open(os.path.join(EXAMPLES, "README.md"), encoding="utf-8") as f:
+            listed = re.findall(r"^\| `([a-z-]+)` \|", f.read(), re.M)
+        self.assertEqual(sorted(listed), folders)
+
+    def run_example(self, name):
+        folder = os.path.join(EXAMPLES, name)
+        done = subprocess.run([os.path.join(folder, "run.sh")], env=dict(os.environ, PAWL_BIN=PAWL),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, b""), done.stdout.decode())
+        got = normalise(done.stdout.decode("utf-8"))
+        expected_at = os.path.join(folder, "expected")
+        if os.environ.get("PAWL_EXAMPLES_WRITE") == "1":
+            with open(expected_at, "w", encoding="utf-8") as f:
+                f.write(got)
+        with open(expected_at, encoding="utf-8") as f:
+            want = f.read()
+        if got != want:
+            self.fail("example/%s printed something else:\n%s" % (name, "\n".join(
+                difflib.unified_diff(want.splitlines(), got.splitlines(), "expected", "printed",
+                                     lineterm=""))))
+
+
+def _add(name):
+    def test(self):
+        if name == "exec-c" and not shutil.which(os.environ.get("CC", "cc")):
+            self.skipTest("no C compiler")
+        self.run_example(name)
+    test.__doc__ = "Goal: example/%s does what its transcript says." % name
+    setattr(Examples, "test_example_%s" % name.replace("-", "_"), test)
+
+
+for _name in names():
+    _add(_name)
+
+if __name__ == "__main__":
+    unittest.main()
