@@ -109,7 +109,7 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
         path += 7;
     } else if (n < 4 || strcmp(path + n - 3, ".db") != 0 || strstr(path, "://") != NULL) {
         return parse_bad(p, it->line,
-                         "db = %.80s: not a store; write sqlite:PATH, or a path ending in .db",
+                         "db = %.80s: must be sqlite:PATH, or a path ending in .db",
                          path);
     }
     if (path[0] == '\0' || path[0] == ':' || strncmp(path, "file:", 5) == 0) {
@@ -128,7 +128,7 @@ static enum pawl_rc set_concurrency(struct parse *p, const struct ini_item *it)
 {
     int64_t v;
     if (!text_int64(it->value, 1, LIMIT_CONCURRENCY, &v)) {
-        return parse_bad(p, it->line, "concurrency = %.80s: not a number from 1 to %d", it->value,
+        return parse_bad(p, it->line, "concurrency = %.80s: must be a whole number from 1 to %d", it->value,
                          LIMIT_CONCURRENCY);
     }
     p->c->concurrency = (int)v;
@@ -142,12 +142,11 @@ static enum pawl_rc set_duration(struct parse *p, const struct ini_item *it, int
 
     if (!text_duration_us(it->value, out)) {
         return parse_bad(p, it->line,
-                         "%s = %.80s: not a duration; write one number and one unit, such as "
-                         "250ms, 10s, 5m, 2h or 7d",
+                         "%s = %.80s: must be a duration like 250ms, 10s, 5m, 2h or 7d",
                          it->name, it->value);
     }
     if (*out < min_us || *out > max_us) {
-        return parse_bad(p, it->line, "%s = %.80s: not between %s and %s", it->name, it->value,
+        return parse_bad(p, it->line, "%s = %.80s: must be from %s to %s", it->name, it->value,
                          text_duration(min_us, lo, sizeof lo),
                          text_duration(max_us, hi, sizeof hi));
     }
@@ -168,7 +167,7 @@ static enum pawl_rc set_wal_risk(struct parse *p, const struct ini_item *it)
 {
     bool yes = strcmp(it->value, "yes") == 0;
     if (!yes && strcmp(it->value, "no") != 0) {
-        return parse_bad(p, it->line, "accept_wal_risk = %.80s: write yes or no", it->value);
+        return parse_bad(p, it->line, "accept_wal_risk = %.80s: must be yes or no", it->value);
     }
     p->c->accept_wal_risk = yes;
     return PAWL_OK;

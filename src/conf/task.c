@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "conf/parse.h"
 #include "core/limits.h"
 #include "core/rules.h"
@@ -70,7 +71,7 @@ static enum pawl_rc read_statement(struct section *s, const struct ini_item *it,
     enum pawl_rc rc;
 
     *out = NULL;
-    if (name[0] == '\0' || strchr(name, '\n') != NULL) {
+    if (name[0] == '\0' || strcmp(name, "-") == 0 || strchr(name, '\n') != NULL) {
         return parse_bad(p, it->line, "sql = @: write @ and the name of one file");
     }
     if ((path = parse_path(p, name)) == NULL) return parse_nomem(p);
@@ -338,6 +339,7 @@ static enum pawl_rc check_policy(struct section *s)
 {
     const struct policy *pol = &s->t->policy;
     const struct ini_item *it;
+    char hard[40], why[256];
 
     if (pol->ack == ACK_EARLY && s->t->kind == HANDLER_SQL) {
         it = find(s, "ack");
@@ -345,12 +347,13 @@ static enum pawl_rc check_policy(struct section *s)
                          "ack = early cannot go with sql: the statements commit together with the "
                          "claim and the ack; take ack out");
     }
-    if (pol->soft_limit_us > 0 && pol->soft_limit_us > pol->hard_limit_us) {
+    if (pol->soft_limit_us > 0 && pol->soft_limit_us >= pol->hard_limit_us) {
         it = find(s, "soft_limit");
         return parse_bad(s->p, it != NULL ? it->line : s->head->line,
-                         "soft_limit is longer than hard_limit, so it would never be reached; "
-                         "make hard_limit the longer one");
+                         "soft_limit must be shorter than hard_limit (%s); it would do nothing",
+                         text_duration(pol->hard_limit_us, hard, sizeof hard));
     }
+    if (!policy_check(pol, why, sizeof why)) return parse_bad(s->p, s->head->line, "%s", why);
     return PAWL_OK;
 }
 
