@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cmd_check.c - pawl check: the invariants on a live store. pawl prune: retention. */
+#include <inttypes.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+struct findings { struct cli *c; int64_t n; };
+
+static bool finding(void *ctx, const struct pawl_finding *f)
+{
+    struct findings *x = ctx;
+    struct buf *b = &x->c->out;
+    x->n++;
+    if (x->c->json) {
+        buf_putc(b, '{');
+        cli_json_str(b, "invariant", f->invariant);
+        cli_json_str(b, "what", f->what);
+        cli_json_id(b, "job", f->job_id);
+        buf_puts(b, "}\n");
+        return cli_emit(x->c);
+    }
+    buf_puts(b, cli_color(CLI_RED));
+    cli_safe(b, f->invariant, 0);
+    buf_puts(b, cli_color(CLI_RESET));
+    buf_puts(b, ": ");
+    cli_safe(b, f->what, 0);
+    if (f->job_id > 0) buf_printf(b, " (job %" PRId64 ")", f->job_id);
+    buf_putc(b, '\n');
+    return cli_emit(x->c);
+}
+
+static int check_run(struct cli *c)
+{
+    struct findings x = {.c = c};
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct buf *b = &c->out;
+    int checked = 0, exit_code = cli_open(c);
+    if (exit_code != 0) return exit_code;
+    if (pawl_check(c->pawl, finding, &x, &checked, &e) != PAWL_OK) return cli_fail(c, &e);
+    if (c->json) {
+        buf_putc(b, '{');
+        cli_json_int(b, "checked", checked);
+        cli_json_int(b, "findings", x.n);
+        buf_puts(b, "}\n");
+    } else if (x.n == 0) {
+        buf_printf(b, "%d invariants hold\n", checked);
+    } else {
+        buf_printf(b, "%d invariants checked, %" PRId64 " findings\n", checked, x.n);
+    }
+    return x.n == 0 ? 0 : EXIT_NO;
+}
+
+static int prune_run(struct cli *c)
+{
+    struct pawl_prune how = {.done_older_us = -1, .keys_older_us = -1,
+                             .dry_run = cli_has(c, "dry-run")};
+    struct pawl_pruned r = {0};
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct buf *b = &c->out;
+    char j[32], k[32], a[32];
+    int x;
+    if ((x = cli_duration(c, "done-older", &how.done_older_us)) != 0) return x;
+    if ((x = cli_duration(c, "keys-older", &how.keys_older_us)) != 0) return x;
+    if ((x = cli_open(c)) != 0) return x;
+    if (pawl_prune(c->pawl, &how, &r, &e) != PAWL_OK) return cli_fail(c, &e);
+    if (c->json) {
+        buf_putc(b, '{');
+        cli_json_int(b, "jobs", r.jobs);
+        cli_json_int(b, "keys", r.keys);
+        cli_json_int(b, "attempts", r.attempts);
+        cli_json_int(b, "batches", r.batches);
+        cli_json_bool(b, "dry_run", how.dry_run);
+        buf_puts(b, "}\n");
+        return 0;
+    }
+    buf_printf(b, "%s %s jobs, %s keys, %s attempts\n", how.dry_run ? "would prune" : "pruned",
+               text_count(r.jobs, j, sizeof j), text_count(r.keys, k, sizeof k),
+               text_count(r.attempts, a, sizeof a));
+    return 0;
+}
+
+static const char *const check_examples[] = {"pawl check", NULL};
+const struct cmd_entry cmd_check = {
+    .name = "check",
+    .synopsis = "[OPTION...]",
+    .summary = "run the invariants on the store; exit 1 and a list when one is broken",
+    .examples = check_examples,
+    .run = check_run,
+};
+
+static const struct cli_opt prune_opts[] = {
+    {"done-older", 0, "DURATION", "done jobs ended longer ago than this (default: the task's)", 0},
+    {"keys-older", 0, "DURATION", "keys of jobs ended longer ago than this (default 30d)", 0},
+    {"dry-run", 0, NULL, "count, delete nothing", 0},
+    {NULL, 0, NULL, NULL, 0},
+};
+static const char *const prune_examples[] = {"pawl prune --done-older 7d --dry-run", NULL};
+const struct cmd_entry cmd_prune = {
+    .name = "prune",
+    .synopsis = "[OPTION...]",
+    .summary = "delete what retention allows, in small batches; never a key still needed",
+    .opts = prune_opts,
+    .examples = prune_examples,
+    .run = prune_run,
+};
