@@ -66,8 +66,8 @@ struct cli {
 /* The table of verbs, NULL-terminated. */
 extern const struct cmd_entry *const cli_table[];
 
-/* Parse, run, flush: the whole command. Returns the exit code. */
-int cli_main(int argc, char **argv);
+/* Parse, run, flush: the whole command. build: the commit, for --version. Returns the exit code. */
+int cli_main(int argc, char **argv, const char *build);
 
 /* --- options and operands (opts.c) ---
  * The value of an option of the verb's table (asserted); "" for a switch; NULL: not given. */

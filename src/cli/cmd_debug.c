@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "core/lifecycle.h"
 #include "core/limits.h"
@@ -113,6 +114,24 @@ static int failpoints_run(struct cli *c)
     return 0;
 }
 
+/* Lines "name = value" as the members of one object. */
+static void policy_json(struct buf *b, struct buf *text)
+{
+    const char *s = buf_str(text);
+    bool first = true;
+    buf_putc(b, '{');
+    for (const char *nl; (nl = strchr(s, '\n')) != NULL; s = nl + 1) {
+        const char *eq = strstr(s, " = ");
+        if (!eq || eq > nl) continue;
+        if (!first) buf_putc(b, ',');
+        first = false;
+        json_put_str(b, s, (size_t)(eq - s));
+        buf_putc(b, ':');
+        json_put_str(b, eq + 3, eq + 3 < nl ? (size_t)(nl - eq - 3) : 0);
+    }
+    buf_puts(b, "}\n");
+}
+
 static int policy_run(struct cli *c)
 {
     struct policy p;
@@ -121,11 +140,8 @@ static int policy_run(struct cli *c)
     policy_text(&p, &text);
     if (!c->json)
         buf_puts(&c->out, buf_str(&text));
-    else {
-        buf_putc(&c->out, '{');
-        cli_json_str(&c->out, "policy", buf_str(&text));
-        buf_puts(&c->out, "}\n");
-    }
+    else
+        policy_json(&c->out, &text);
     buf_free(&text);
     return 0;
 }

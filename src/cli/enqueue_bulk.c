@@ -189,7 +189,7 @@ static int stopped(struct bulk *k, struct pawl_error *e)
     bool data = e->rc == PAWL_BADARG;  /* in a line of input it is bad data, not bad usage */
     int x = cli_error(k->c, data ? EXIT_DATA : pawl_rc_exit(e->rc),
                       "%s; %" PRId64 " stored, nothing from line %" PRId64
-                      " on: then go on with --from-line %" PRId64,
+                      " on: mend it and go on with --from-line %" PRId64,
                       e->msg, k->stored, resume, resume);
     return x;
 }

@@ -215,7 +215,7 @@ static int check_operands(struct cli *c)
     return x;
 }
 
-static int run(struct cli *c, struct walk *w)
+static int run(struct cli *c, struct walk *w, const char *build)
 {
     const char **operands = arena_alloc(&c->arena, sizeof *operands * ((size_t)w->argc + 1));
     c->values = arena_alloc(&c->arena, sizeof *c->values * ((size_t)w->argc + 1));
@@ -224,7 +224,7 @@ static int run(struct cli *c, struct walk *w)
     int x = parse(c, w, operands);
     if (x != 0) return x;
     if (w->version) {
-        buf_puts(&c->out, "pawl " PAWL_VERSION "\n");
+        buf_printf(&c->out, "pawl %s (%s)\n", PAWL_VERSION, build);
         return 0;
     }
     if (w->help) return cli_help(c, c->cmd);
@@ -234,12 +234,12 @@ static int run(struct cli *c, struct walk *w)
     return x != 0 ? x : c->cmd->run(c);
 }
 
-int cli_main(int argc, char **argv)
+int cli_main(int argc, char **argv, const char *build)
 {
     struct cli c = {.title = "pawl", .self = argc > 0 ? argv[0] : "pawl"};
     struct walk w = {.argv = argv, .argc = argc};
 
-    int x = run(&c, &w);
+    int x = run(&c, &w, build);
     pawl_close(&c.pawl);
     conf_free(&c.conf);
     if (!cli_flush(&c) || (close(STDOUT_FILENO) != 0 && errno != EBADF && (c.out_errno = errno)))
