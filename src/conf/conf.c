@@ -128,8 +128,8 @@ static enum pawl_rc set_concurrency(struct parse *p, const struct ini_item *it)
 {
     int64_t v;
     if (!text_int64(it->value, 1, LIMIT_CONCURRENCY, &v)) {
-        return parse_bad(p, it->line, "concurrency = %.80s: must be a whole number from 1 to %d", it->value,
-                         LIMIT_CONCURRENCY);
+        return parse_bad(p, it->line, "concurrency = %.80s: must be a whole number from 1 to %d",
+                         it->value, LIMIT_CONCURRENCY);
     }
     p->c->concurrency = (int)v;
     return PAWL_OK;
@@ -181,6 +181,7 @@ static enum pawl_rc add_on_connect(struct parse *p, const struct ini_item *it)
 
     if (rc == PAWL_NOMEM) return parse_nomem(p);
     if (rc != PAWL_OK) return parse_bad(p, it->line, "on_connect: %s", why.msg);
+    if (scan.dollar_quotes) return parse_bad(p, it->line, "on_connect: write strings as '...'");
     if (p->c->on_connect_n >= LIMIT_STATEMENTS) {
         return parse_bad(p, it->line, "more than %d on_connect statements", LIMIT_STATEMENTS);
     }

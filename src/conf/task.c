@@ -116,6 +116,11 @@ static enum pawl_rc add_sql(struct section *s, const struct ini_item *it)
         return parse_bad(p, it->line, "sql = %.200s: %s", it->value, why.msg);
     }
     if (rc != PAWL_OK) return parse_bad(p, it->line, "sql: %s", why.msg);
+    if (q->scan.dollar_quotes) {
+        return parse_bad(p, it->line,
+                         "sql: $tag$ strings are PostgreSQL's, which is not in this version; write "
+                         "'...' with '' for a quote");
+    }
     q->line = it->line;
     q->text = arena_dup(&p->c->arena, text, q->scan.end);
     if (q->text == NULL) return parse_nomem(p);

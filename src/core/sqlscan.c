@@ -232,6 +232,9 @@ static enum pawl_rc scan_all(struct scan *s, struct arena *a)
             continue;
         }
         if ((rc = check_token(s, a)) != PAWL_OK) return rc;
+        if (s->lex.tok.kind == TOK_STRING && s->lex.text[s->lex.tok.at] == '$') {
+            s->out->dollar_quotes = true;
+        }
         s->out->end = s->lex.tok.at + s->lex.tok.n;
     }
     return rc;

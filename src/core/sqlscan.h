@@ -16,6 +16,7 @@ struct sql_scan {
     char verb[16];             /* first word in lower case: "insert", "select", "with", ... */
     char main_verb[16];        /* the verb; for "with" the one that follows its tables */
     bool returns_rows;         /* select, values, or RETURNING outside literals */
+    bool dollar_quotes;        /* has $tag$...$tag$: PostgreSQL only, to SQLite two parameters */
     size_t end;                /* bytes of the statement, without a trailing ';' and what follows */
 };
 /* returns OK | NOMEM | CONFIG: empty; more than one statement; an unclosed literal or comment; a

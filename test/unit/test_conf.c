@@ -3,7 +3,6 @@
  * its value and what to do. See doc/config.md. */
 #include "conf/conf.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "core/rules.h"
-
-#define N(a) (sizeof(a) / sizeof((a)[0]))
+#include "lib/ut.h"
 
 static char dir[64];
 static char path[128];
@@ -205,7 +203,7 @@ START_TEST(test_conf_db_is_relative_to_the_file)
     };
     struct conf *c = NULL;
 
-    for (size_t i = 0; i < N(rows); i++) {
+    for (size_t i = 0; i < UT_N(rows); i++) {
         struct buf text = {0}, want = {0};
         const char *tail = strncmp(rows[i].want, "%s", 2) == 0 ? rows[i].want + 2 : NULL;
         buf_printf(&text, "[pawl]\ndb = %s\n", rows[i].value);
@@ -244,7 +242,7 @@ START_TEST(test_conf_sql_from_a_file)
     struct conf *c = NULL;
 
     buf_printf(&file, "%s/q.sql", dir);
-    for (size_t i = 0; i < N(rows); i++) {
+    for (size_t i = 0; i < UT_N(rows); i++) {
         put_file(buf_str(&file), rows[i].text, strlen(rows[i].text));
         enum pawl_rc rc = read_text("[task x]\n\nsql = @q.sql\n", &c, &e);
         if (rows[i].why == NULL) {
@@ -351,6 +349,7 @@ static const struct bad {
     {"[pawl]\ndb = sqlite:a.db\n     b\n", 2, "several lines", ""},
     {"[pawl]\n\non_connect = PRAGMA synchronous = OFF\n", 3, "on_connect: synchronous", "pragma"},
     {"[pawl]\non_connect = SELECT :a\n", 2, "on_connect: :a", "parameters"},
+    {"[pawl]\non_connect = SELECT $a$x$a$\n", 2, "on_connect: ", "'...'"},
     /* handlers */
     {"\n[task x]\nmax_retries = 1\n", 2, "[task x] has no handler", "sql ="},
     {SQL "exec = true\n", 3, "both sql and exec", "one handler"},
@@ -384,6 +383,7 @@ static const struct bad {
     {"[task x]\nsql = SELECT 1\nsql = BEGIN\n", 3, "sql: BEGIN", "take it out"},
     {"[task x]\nsql = SELECT 1;\n  SELECT 2\n", 2, "second statement", "one statement per sql ="},
     {"[task x]\nsql = DELETE FROM pawl_x_job\n", 2, "pawl_x_job", "private"},
+    {"[task x]\nsql = SELECT $a$x$a$\n", 2, "$tag$", "not in this version"},
     {"[task x]\nsql = @\n", 2, "one file", ""},
     {"[task x]\nsql = @-\n", 2, "one file", ""},
     {"[task x]\nsql = @a\n  b\n", 2, "one file", ""},
@@ -473,7 +473,7 @@ START_TEST(test_conf_limits_hold_at_the_edge)
         {EXEC "env.A =", "\n  1234567", LIMIT_SQL_BYTES / 8, "longer than 64 KiB"},
     };
 
-    for (size_t i = 0; i < N(rows); i++) {
+    for (size_t i = 0; i < UT_N(rows); i++) {
         struct pawl_error e = {0};
         ck_assert_msg(read_many(rows[i].head, rows[i].part, rows[i].max, &e) == PAWL_OK, "%s",
                       e.msg);
@@ -509,7 +509,7 @@ START_TEST(test_conf_nonsense_is_never_overlooked)
         if (at > 0 && full[at - 1] != '\n') continue;
         if (at > 1 && full[at - 2] == '=') continue; /* the key above has no value: said first */
         for (size_t i = 0; i < at; i++) line += full[i] == '\n';
-        for (size_t k = 0; k < N(junk); k++) {
+        for (size_t k = 0; k < UT_N(junk); k++) {
             struct pawl_error e = {0};
             struct conf *c = NULL;
             struct buf b = {0}, where = {0};
@@ -557,7 +557,7 @@ START_TEST(test_conf_survives_any_bytes)
     struct env_fake f;
     size_t accepted = 0;
 
-    env_fake_init(&f, 20270103, 0);
+    env_fake_init(&f, ut_seed(20270103), 0);
     for (int round = 0; round < 6000; round++) {
         char text[sizeof full];
         size_t n = sizeof full - 1;
@@ -586,14 +586,8 @@ START_TEST(test_conf_survives_any_bytes)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-    Suite *suite = suite_create("conf");
-    TCase *tc = tcase_create("conf");
-    SRunner *sr;
-    int failed;
-
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, make_dir, drop_dir);
     tcase_add_test(tc, test_conf_full_file_is_read);
     tcase_add_test(tc, test_conf_crlf_is_the_same);
@@ -601,16 +595,14 @@ int main(void)
     tcase_add_test(tc, test_conf_db_is_relative_to_the_file);
     tcase_add_test(tc, test_conf_sql_from_a_file);
     tcase_add_test(tc, test_conf_file_that_cannot_be_read);
-    tcase_add_loop_test(tc, test_conf_refuses_with_line_value_and_advice, 0, N(bad));
+    tcase_add_loop_test(tc, test_conf_refuses_with_line_value_and_advice, 0, UT_N(bad));
     tcase_add_test(tc, test_conf_limits_hold_at_the_edge);
     tcase_add_test(tc, test_conf_nul_is_refused_anywhere);
     tcase_add_test(tc, test_conf_nonsense_is_never_overlooked);
     tcase_add_test(tc, test_conf_survives_any_bytes);
-    suite_add_tcase(suite, tc);
-    sr = srunner_create(suite);
-    srunner_set_tap(sr, "-");
-    srunner_run_all(sr, CK_SILENT);
-    failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+}
+
+int main(void)
+{
+    return ut_main("conf", add, 60);
 }

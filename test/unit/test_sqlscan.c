@@ -2,15 +2,13 @@
 /* test_sqlscan.c - which statements a task may hold, and which parameters they have. */
 #include "core/sqlscan.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "core/limits.h"
-
-#define N(a) (sizeof(a) / sizeof((a)[0]))
+#include "lib/ut.h"
 
 static const struct good {
     const char *sql, *params, *verb, *main;
@@ -198,6 +196,10 @@ START_TEST(test_sqlscan_end_leaves_out_the_semicolon)
     ck_assert_uint_eq(s.end, strlen("SELECT 1"));
     ck_assert(sql_scan("SELECT ';'", &a, &s, NULL) == PAWL_OK);
     ck_assert_uint_eq(s.end, strlen("SELECT ';'"));
+    ck_assert(!s.dollar_quotes);
+    ck_assert(sql_scan("SELECT $a$ ; $a$ ;", &a, &s, NULL) == PAWL_OK);
+    ck_assert_uint_eq(s.end, strlen("SELECT $a$ ; $a$"));
+    ck_assert(s.dollar_quotes);
     arena_free(&a);
 }
 END_TEST
@@ -242,10 +244,10 @@ START_TEST(test_sqlscan_setup_has_its_own_rules)
     struct pawl_error e = {0};
     struct sql_scan s;
 
-    for (size_t i = 0; i < N(yes); i++) {
+    for (size_t i = 0; i < UT_N(yes); i++) {
         ck_assert_msg(sql_scan_setup(yes[i], &a, &s, &e) == PAWL_OK, "%s -> %s", yes[i], e.msg);
     }
-    for (size_t i = 0; i < N(no); i++) {
+    for (size_t i = 0; i < UT_N(no); i++) {
         ck_assert_msg(sql_scan_setup(no[i], &a, &s, &e) == PAWL_CONFIG, "%s", no[i]);
     }
     arena_free(&a);
@@ -274,7 +276,7 @@ START_TEST(test_sqlscan_survives_any_bytes)
     struct env_fake f;
     size_t accepted = 0;
 
-    env_fake_init(&f, 20270102, 0);
+    env_fake_init(&f, ut_seed(20270102), 0);
     for (int round = 0; round < 60000; round++) {
         struct arena a = {0};
         struct sql_scan s;
@@ -285,7 +287,7 @@ START_TEST(test_sqlscan_survives_any_bytes)
             n = env_below(&f.env, 60);
             for (size_t i = 0; i < n; i++) text[i] = (char)(1 + env_below(&f.env, 255));
         } else {
-            const char *from = good[env_below(&f.env, N(good))].sql;
+            const char *from = good[env_below(&f.env, UT_N(good))].sql;
             size_t edits = 1 + env_below(&f.env, 3);
             for (n = 0; from[n] != '\0'; n++) text[n] = from[n];
             for (size_t k = 0; k < edits; k++) {
@@ -305,25 +307,17 @@ START_TEST(test_sqlscan_survives_any_bytes)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-    Suite *suite = suite_create("sqlscan");
-    TCase *tc = tcase_create("sqlscan");
-    SRunner *sr;
-    int failed;
-
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, test_sqlscan_finds_parameters_and_verbs, 0, N(good));
-    tcase_add_loop_test(tc, test_sqlscan_refuses_and_names_the_word, 0, N(bad));
+    tcase_add_loop_test(tc, test_sqlscan_finds_parameters_and_verbs, 0, UT_N(good));
+    tcase_add_loop_test(tc, test_sqlscan_refuses_and_names_the_word, 0, UT_N(bad));
     tcase_add_test(tc, test_sqlscan_end_leaves_out_the_semicolon);
     tcase_add_test(tc, test_sqlscan_refuses_a_long_statement);
     tcase_add_test(tc, test_sqlscan_setup_has_its_own_rules);
     tcase_add_test(tc, test_sqlscan_survives_any_bytes);
-    suite_add_tcase(suite, tc);
-    sr = srunner_create(suite);
-    srunner_set_tap(sr, "-");
-    srunner_run_all(sr, CK_SILENT);
-    failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+}
+
+int main(void)
+{
+    return ut_main("sqlscan", add, 60);
 }
