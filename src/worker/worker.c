@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/* worker.c - the life of `pawl work`: open, declare, join, loop, leave. */
+#include "worker/worker.h"
+
+#include "base/err.h"
+#include "worker/super.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { FDS_SPARE = 128 };
+
+static enum pawl_rc signals_setup(struct sup *s, struct pawl_error *e)
+{
+    static const int ours[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2};
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) (void)sigaddset(&set, ours[i]);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would throw our children's ends away */
+    s->sig_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return s->sig_fd >= 0 ? PAWL_OK : pawl_fail_errno(e, errno, "signalfd");
+}
+
+/* A child takes five descriptors. */
+static enum pawl_rc descriptors_setup(const struct sup *s, struct pawl_error *e)
+{
+    rlim_t need = (rlim_t)s->slots_n * EXEC_FD_N + FDS_SPARE;
+    struct rlimit lim;
+
+    if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= need) return PAWL_OK;
+    if (lim.rlim_max < need) {
+        return pawl_fail(e, PAWL_CONFIG, "concurrency %zu needs %llu descriptors, the limit is %llu: "
+                         "lower it or raise ulimit -n", s->slots_n, (unsigned long long)need,
+                         (unsigned long long)lim.rlim_max);
+    }
+    lim.rlim_cur = need;
+    return setrlimit(RLIMIT_NOFILE, &lim) == 0 ? PAWL_OK : pawl_fail_errno(e, errno, "setrlimit");
+}
+
+/* The store's URL as a child, which starts elsewhere, can use it. */
+static char *absolute_url(const char *url)
+{
+    static const char scheme[] = "sqlite:";
+    const char *path = strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : url;
+    struct buf b = {0};
+    char cwd[PATH_MAX];
+    char *out;
+
+    buf_puts(&b, scheme);
+    if (path[0] != '/' && getcwd(cwd, sizeof cwd) != NULL) buf_printf(&b, "%s/", cwd);
+    buf_puts(&b, path);
+    out = buf_take(&b);
+    buf_free(&b);
+    return out;
+}
+
+/* --- tasks --- */
+
+struct drift { struct buf *out; size_t n; };
+
+static void on_diff(void *ctx, const struct lane_diff *d)
+{
+    struct drift *drift = ctx;
+
+    if (d->change == LANE_REPLACED) {
+        log_line(LOG_INFO, "task.applied", "s:task", d->task, "s:change", d->text, NULL);
+    } else if (d->change == LANE_DIFFERS) {
+        drift->n++;
+        buf_printf(drift->out, "task %s:\n%s", d->task, d->text);
+    }
+}
+
+static enum pawl_rc declare(struct sup *s, struct buf *out, struct pawl_error *e)
+{
+    const struct worker_opts *o = s->o;
+    struct drift drift = {.out = out};
+    struct sql_task *probe = NULL;
+    enum pawl_rc rc;
+
+    if (o->conf->tasks_n == 0) {
+        return pawl_fail(e, PAWL_CONFIG, "%s: no task in it: nothing to work on", o->conf->path);
+    }
+    rc = lanes_declare(s->st, o->conf, o->apply, o->queues, o->queues_n, on_diff, &drift, &s->lanes, e);
+    if (rc == PAWL_OK && drift.n > 0) {
+        rc = pawl_fail(e, PAWL_DRIFT, "the stored policy of %zu task%s differs from %s; store this "
+                       "one with --apply, or change the file", drift.n, drift.n == 1 ? "" : "s",
+                       o->conf->path);
+    }
+    /* A statement that does not fit the database is told here, to the person who starts us. */
+    for (size_t i = 0; i < s->lanes.effect.lane.tasks_n && rc == PAWL_OK; i++) {
+        rc = sql_task_open(s->st, o->conf, s->lanes.effect.tasks[i], &probe, e);
+        sql_task_close(&probe);
+    }
+    return rc;
+}
+
+/* --- life --- */
+
+static enum pawl_rc watch(struct sup *s, int fd, enum tag tag, struct pawl_error *e)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = (uint64_t)tag};
+
+    if (fd < 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, fd, &ev) == 0) return PAWL_OK;
+    return pawl_fail_errno(e, errno, "epoll");
+}
+
+static enum pawl_rc slots_setup(struct sup *s, struct pawl_error *e)
+{
+    const struct worker_opts *o = s->o;
+
+    if (s->lanes.effect.lane.tasks_n > 0) s->partner.phase = PARTNER_DOWN;
+    if (s->lanes.leased.lane.tasks_n == 0) return PAWL_OK;
+    s->slots_n = (size_t)(o->concurrency > 0 ? o->concurrency : o->conf->concurrency);
+    s->children = calloc(s->slots_n, sizeof *s->children);
+    s->leased = leased_new(&s->lanes.leased.lane, s->slots_n, s->env);
+    if (s->children == NULL || s->leased == NULL) return pawl_fail(e, PAWL_NOMEM, "slots");
+    s->slots = leased_slots(s->leased, &s->slots_n);
+    return descriptors_setup(s, e);
+}
+
+static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e)
+{
+    const struct worker_opts *o = s->o;
+    struct store_opts so = {.url = o->url, .env = s->env, .on_connect = o->conf->on_connect,
+                            .on_connect_n = o->conf->on_connect_n, .lease_us = s->lease_us,
+                            .accept_wal_risk = o->accept_wal_risk};
+    enum pawl_rc rc;
+
+    if ((rc = signals_setup(s, e)) != PAWL_OK) return rc;
+    if ((rc = store_open(&so, &s->st, e)) != PAWL_OK) return rc;
+    if ((rc = declare(s, drift, e)) != PAWL_OK) return rc;
+    if ((rc = slots_setup(s, e)) != PAWL_OK) return rc;
+    if ((s->child_db = absolute_url(o->url)) == NULL) return pawl_fail(e, PAWL_NOMEM, "start");
+    if ((s->ep = epoll_create1(EPOLL_CLOEXEC)) < 0) return pawl_fail_errno(e, errno, "epoll");
+    if ((rc = watch(s, s->sig_fd, TAG_SIGNAL, e)) != PAWL_OK) return rc;
+    if ((rc = watch(s, store_wake_fd(s->st), TAG_WAKE, e)) != PAWL_OK) return rc;
+    return store_worker_join(s->st, s->id, &s->side_fd, e);
+}
+
+static void log_start(struct sup *s)
+{
+    struct buf store = {0};
+
+    store_describe(s->st, &store);
+    log_line(LOG_INFO, "worker.start", "s:worker", s->id, "i:pid", (int64_t)getpid(), "s:version",
+             PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store), "i:concurrency",
+             (int64_t)s->slots_n, "i:exec_tasks", (int64_t)s->lanes.leased.lane.tasks_n,
+             "i:sql_tasks", (int64_t)s->lanes.effect.lane.tasks_n, "t:grace", s->grace_us, "t:lease",
+             s->lease_us, NULL);
+    buf_free(&store);
+}
+
+/* Everything is given back: the side file may go. */
+static void leave(struct sup *s)
+{
+    struct pawl_error e = {0};
+
+    if (s->leased != NULL && leased_busy(s->leased) > 0) return;
+    if (store_worker_leave(s->st, &e) != PAWL_OK) {
+        log_line(LOG_WARN, "worker.leave", "s:worker", s->id, "s:why", e.msg, NULL);
+    }
+}
+
+static void teardown(struct sup *s)
+{
+    for (size_t i = 0; i < s->slots_n && s->children != NULL; i++) exec_child_kill(&s->children[i].c);
+    leased_free(&s->leased);
+    lanes_free(&s->lanes);
+    store_close(&s->st);
+    free(s->children);
+    free(s->child_db);
+    if (s->ep >= 0) (void)close(s->ep);
+    if (s->sig_fd >= 0) (void)close(s->sig_fd);
+}
+
+enum pawl_rc worker_run(const struct worker_opts *o, struct buf *drift, struct pawl_error *e)
+{
+    struct sup s = {.o = o, .env = env_real(), .side_fd = -1, .ep = -1, .sig_fd = -1,
+                    .partner = {.fd = -1}, .reap_orphans = getpid() == 1};
+    enum pawl_rc rc;
+
+    s.grace_us = o->grace_us >= 0 ? o->grace_us : o->conf->grace_us;
+    s.lease_us = o->conf->lease_us;
+    rc = setup(&s, drift, e);
+    if (rc == PAWL_OK) {
+        log_start(&s);
+        rc = super_loop(&s, e);
+        if (!partner_gone(&s)) partner_signal(&s, SIGKILL);
+        leave(&s);
+        log_line(rc == PAWL_OK ? LOG_INFO : LOG_ERROR, "worker.stop", "s:worker", s.id, "s:rc",
+                 pawl_rc_name(rc), "s:why", rc == PAWL_OK ? NULL : e->msg, NULL);
+    }
+    teardown(&s);
+    return rc;
+}

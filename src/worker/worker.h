@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* worker.h - `pawl work`: a supervisor process and, when there are sql tasks, one effect runner.
+ *
+ * The supervisor claims and settles leased jobs, owns their children, beats, reaps, checkpoints and
+ * drains. The runner claims, runs and acknowledges sql jobs in one transaction per batch. Both are
+ * single-threaded; they speak over a socket pair (link.h) only when one must hold still.
+ */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "conf/conf.h"
+#include "pawl.h"
+
+struct worker_opts {
+    const struct conf *conf;
+    const char *url;                  /* of the store */
+    const char *const *queues; size_t queues_n; /* none: every queue */
+    int concurrency;                  /* 0: the config's */
+    int64_t grace_us;                 /* -1: the config's */
+    bool until_empty;                 /* end when nothing is due, running or retrying */
+    bool apply;                       /* replace stored policies that differ */
+    bool accept_wal_risk;
+    struct log_conf log;              /* as set up; the runner gets the same */
+};
+/* Work until drained.
+ * drift    out: for DRIFT, the differences, line by line
+ * returns  OK: drained | DRIFT | CONFIG SQL: a task does not fit this store | NOSTORE OLDER ... as
+ *          store_open | BUSY: what was held could not be given back in time | other store errors */
+enum pawl_rc worker_run(const struct worker_opts *o, struct buf *drift, struct pawl_error *e)
+    PAWL_MUST_USE;
+
+struct runner_opts {
+    const struct conf *conf;
+    const char *url, *worker;
+    const char *fingerprint;          /* of the configuration the supervisor works by */
+    const char *const *queues; size_t queues_n;
+    bool accept_wal_risk;
+};
+enum { RUNNER_CTL_FD = 0, RUNNER_SIDE_FD = 3 }; /* descriptors that the supervisor hands over */
+/* The effect runner's life. returns OK: told to end | CONFIG: the file changed since the supervisor
+ * read it | store errors */
+enum pawl_rc runner_run(const struct runner_opts *o, struct pawl_error *e) PAWL_MUST_USE;
+
+#endif
