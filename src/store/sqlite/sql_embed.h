@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sql_embed.h - the SQL files of sql/sqlite, carried by the binary.
  *
- * Keeps: sorted by name, so that migrations stand in their order; a row {NULL, NULL} ends the table.
+ * Keeps: sorted by name, so that migrations stand in their order; {NULL, NULL} ends the table.
  * See:   tool/embed, which makes the C file at build time.
  */
 #ifndef STORE_SQLITE_SQL_EMBED_H
