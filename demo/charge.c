@@ -120,6 +120,10 @@ static int gateway_charge(const char *args, size_t args_n, char *reply, const ch
     }
     close(fd);
     if (n < 0) return 0;
+    if (n == 0) {
+        fprintf(stderr, "charge: the gateway hung up without an answer\n");
+        return 0;
+    }
     at = strstr(reply, "Content-Length: ");
     *body = strstr(reply, "\r\n\r\n");
     if (at != NULL) body_n = strtoul(at + strlen("Content-Length: "), NULL, 10);

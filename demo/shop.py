@@ -420,7 +420,7 @@ class Shop:
     def verdict(self):
         say, notes = self.screen.line, self.notes
         did = Counter(line["did"] for line in audits.json_lines(self.requests))
-        stats = {s["name"]: s["value"] for s in self.cli_json("stats")}
+        stats = self.cli_json("stats")[0]
         killed = self.chaos.killed
         seconds = time.monotonic() - self.started
         if self.audit.failed:

@@ -12,8 +12,9 @@ import tempfile
 import time
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PAWL = os.path.abspath(os.environ.get("PAWL_BIN", os.path.join(ROOT, "build", "pawl")))
+from pawltest import PAWL, ROOT, SLOW
+
+TIMEOUT = 150           # seconds for one test: a small day takes about ten
 
 
 class Demo(unittest.TestCase):
@@ -28,7 +29,7 @@ class Demo(unittest.TestCase):
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, start_new_session=True)
 
-    def demo(self, program, *words, timeout=120):
+    def demo(self, program, *words, timeout=120 * SLOW):
         """Run to the end; (exit code, what it printed). Nothing of it outlives a timeout."""
         process = self.start(program, *words)
         try:
@@ -96,14 +97,14 @@ class Demo(unittest.TestCase):
                 self.assertTrue(line, said.decode("utf-8", "replace"))
                 said += line
             os.killpg(process.pid, signal.SIGINT)
-            rest = process.communicate(timeout=30)[0]
+            rest = process.communicate(timeout=30 * SLOW)[0]
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             process.stdout.close()
         self.assertEqual(process.returncode, 130, (said + rest).decode("utf-8", "replace"))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 10 * SLOW
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.05)            # a worker's children are reaped by init, not by us
         self.assertEqual(self.processes(), [])

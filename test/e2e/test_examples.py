@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from pawltest import PAWL, ROOT, SLOW
+
 EXAMPLES = os.path.join(ROOT, "example")
-PAWL = os.path.abspath(os.environ.get("PAWL_BIN", os.path.join(ROOT, "build", "pawl")))
 INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 
 
@@ -41,7 +41,7 @@ class Examples(unittest.TestCase):
         folder = os.path.join(EXAMPLES, name)
         done = subprocess.run([os.path.join(folder, "run.sh")], env=dict(os.environ, PAWL_BIN=PAWL),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=60)
+                              stderr=subprocess.PIPE, timeout=60 * SLOW)
         self.assertEqual((done.returncode, done.stderr), (0, b""), done.stdout.decode())
         got = normalise(done.stdout.decode("utf-8"))
         expected_at = os.path.join(folder, "expected")
