@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* exec.c - one process per job: start it, move its bytes, keep its limits, and find out how it ended.
+/* exec.c - one process per job: start it, move its bytes, keep its limits, find out how it ended.
  *
  * Keeps: the group is killed while the child is still a zombie, so that its number cannot have been
  *        given to somebody else; what the child started in its group ends with it.

@@ -106,7 +106,7 @@ void exec_idempotency_key(const char *task, const struct job *job, char out[EXEC
         put(&s, root, (size_t)n);
     }
     finish(&s);
-    n = snprintf(out, EXEC_KEY_BYTES, "pawl-%08" PRIx32 "%08" PRIx32 "%08" PRIx32 "%08" PRIx32, s.h[0],
-                 s.h[1], s.h[2], s.h[3]);
+    n = snprintf(out, EXEC_KEY_BYTES, "pawl-%08" PRIx32 "%08" PRIx32 "%08" PRIx32 "%08" PRIx32,
+                 s.h[0], s.h[1], s.h[2], s.h[3]);
     assert(n == EXEC_KEY_BYTES - 1);
 }

@@ -11,7 +11,7 @@
  * the source and the job's key, or the root id of a keyless job. */
 void exec_idempotency_key(const char *task, const struct job *job, char out[EXEC_KEY_BYTES]);
 
-/* --- exec_env.c --- the whole environment of a child, NULL-terminated, in the arena; NULL: NOMEM */
+/* --- exec_env.c --- a child's whole environment, NULL-terminated, in the arena; NULL: NOMEM */
 const char *const *exec_env(const struct exec_start *s, struct arena *a);
 
 /* --- exec_text.c --- */

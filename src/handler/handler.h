@@ -38,7 +38,7 @@ struct exec_start {
     int64_t mono_now_us;
     int64_t wall_now_us;                  /* for PAWL_DEADLINE_MS */
 };
-/* returns OK (*out owned by the caller: exec_child_finish or _kill) | NOTFOUND DENIED NOMEM IO FULL */
+/* returns OK (*out: the caller's, see exec_child_finish, _kill) | NOTFOUND DENIED NOMEM IO FULL */
 enum pawl_rc exec_child_start(const struct exec_start *s, struct exec_child **out,
                               struct pawl_error *e) PAWL_MUST_USE;
 /* Why it could not be started: true, the machine lacks something for now (processes, descriptors,

@@ -2,9 +2,9 @@
 /* sql.c - run a task's statements on the open effect transaction, and say what came of it.
  *
  * When the transaction is gone after a statement, this is who did it:
- *   the engine, out of need  FULL, IOERR, NOMEM, BUSY roll everything back by themselves: the store's
- *                            fault, not pinned, nothing is charged
- *   an interrupt             at the hard limit: this job's timeout; at the worker's stop: not pinned
+ *   the engine, out of need  FULL, IOERR, NOMEM, BUSY roll everything back by themselves: the
+ *                            store's fault, not pinned, nothing is charged
+ *   an interrupt             at the hard limit: this job's timeout; at a worker's stop: not pinned
  *   the user's own word      ON CONFLICT ROLLBACK, a trigger's RAISE(ROLLBACK) (always a CONSTRAINT
  *                            code): permanent, with the message that was raised
  *   anything else            the statement ended the transaction behind our back: misuse
@@ -178,7 +178,8 @@ __attribute__((format(printf, 3, 4))) static bool refuse(struct run *r, enum out
     return false;
 }
 
-static bool bind_number(struct run *r, const char *name, const char *p, size_t n, struct sql_value *v)
+static bool bind_number(struct run *r, const char *name, const char *p, size_t n,
+                        struct sql_value *v)
 {
     char *text;
 
@@ -187,7 +188,8 @@ static bool bind_number(struct run *r, const char *name, const char *p, size_t n
         v->type = VALUE_INT;
         return true;
     case JSON_INT_RANGE:
-        return refuse(r, OUT_PERMANENT, ":%s is an integer beyond 64 bits: send it as a string", name);
+        return refuse(r, OUT_PERMANENT, ":%s is an integer beyond 64 bits: send it as a string",
+                      name);
     case JSON_INT_NOT:
         break;
     }
@@ -199,7 +201,8 @@ static bool bind_number(struct run *r, const char *name, const char *p, size_t n
     return refuse(r, OUT_PERMANENT, ":%s is beyond the range of a real number", name);
 }
 
-static bool bind_string(struct run *r, const char *name, const char *p, size_t n, struct sql_value *v)
+static bool bind_string(struct run *r, const char *name, const char *p, size_t n,
+                        struct sql_value *v)
 {
     struct buf *b = &r->t->text;
 
@@ -256,8 +259,7 @@ static bool bind_all(struct run *r)
     const struct job *job = r->job;
 
     if (r->t->needs_object && !args_are_object(job)) {
-        return refuse(r, OUT_PERMANENT, "args must be a JSON object: the statements take :%s from it",
-                      r->t->params[0].name);
+        return refuse(r, OUT_PERMANENT, "args must be a JSON object: the statements take its members");
     }
     for (size_t i = 0; i < r->t->params_n; i++) {
         const struct param *p = &r->t->params[i];
@@ -369,7 +371,8 @@ void sql_task_run(struct sql_task *t, struct store *st, const struct policy *p,
     buf_clear(&t->rows);
     fine = bind_all(&r);
     if (fine) {
-        store_deadline(st, p->hard_limit_us > 0 ? env->mono_us(env->ctx) + p->hard_limit_us : 0, stop);
+        int64_t limit_us = p->hard_limit_us;
+        store_deadline(st, limit_us > 0 ? env->mono_us(env->ctx) + limit_us : 0, stop);
         for (size_t i = 0; i < t->st_n && fine; i++) {
             fine = run_statement(&r, st, i, stop, &changed, pinned);
         }

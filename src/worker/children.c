@@ -97,7 +97,8 @@ static void watch(struct sup *s, size_t i)
     }
 }
 
-static void start_failed(struct sup *s, struct slot *slot, const struct pawl_error *e, int64_t now_us)
+static void start_failed(struct sup *s, struct slot *slot, const struct pawl_error *e,
+                         int64_t now_us)
 {
     if (!exec_start_again(e)) {
         log_line(LOG_ERROR, "job.not_runnable", "s:worker", s->id, "i:job", slot->job.id, "s:task",

@@ -85,9 +85,11 @@ static void start(struct sup *s, int64_t now_us)
     int fd[2] = {-1, -1};
     enum pawl_rc rc;
 
-    if (link_pair(fd) != 0) rc = pawl_fail_errno(&e, errno, "socket pair");
-    else if (epoll_ctl(s->ep, EPOLL_CTL_ADD, fd[0], &ev) != 0) rc = pawl_fail_errno(&e, errno, "epoll");
-    else rc = spawn(s, fd[1], &e);
+    if (link_pair(fd) != 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, fd[0], &ev) != 0) {
+        rc = pawl_fail_errno(&e, errno, "link to the effect runner");
+    } else {
+        rc = spawn(s, fd[1], &e);
+    }
     if (fd[1] >= 0) (void)close(fd[1]);
     if (rc == PAWL_OK) {
         p->fd = fd[0];

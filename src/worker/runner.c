@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* runner.c - the effect runner: claim, work and acknowledgement of sql jobs, a batch per commit.
  *
- * May assume: descriptor 0 is the socket to its supervisor, 3 the worker's locked side file; it dies
- *             with its supervisor.
+ * May assume: descriptor 0 is the socket to its supervisor, 3 the worker's locked side file; it
+ *             dies with its supervisor.
  * Keeps: while paused or waiting to be alone it touches no job; told to end, it finishes its batch.
  * Never: starts a process, settles leased jobs, reaps.
  */
@@ -31,7 +31,7 @@ enum {
     BACKOFF_MIN_US = 100 * 1000,
     BACKOFF_MAX_US = 5000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
-    OVERRUN_US = 5000 * 1000,       /* beyond its hard limit a statement that cannot be interrupted */
+    OVERRUN_US = 5000 * 1000,       /* beyond the hard limit: a statement that no interrupt ends */
 };
 
 /* What the signal handlers touch. */
@@ -300,8 +300,8 @@ static enum pawl_rc setup(struct runner *r, struct pawl_error *e)
 
     conf_fingerprint(o->conf, print);
     if (strcmp(print, o->fingerprint) != 0) {
-        return pawl_fail(e, PAWL_CONFIG, "%s has changed since the worker read it; start the worker "
-                         "again", o->conf->path);
+        return pawl_fail(e, PAWL_CONFIG, "%s has changed since the worker read it; start the "
+                         "worker again", o->conf->path);
     }
     if ((rc = store_open(&so, &r->st, e)) != PAWL_OK) return rc;
     if ((rc = store_worker_attach(r->st, o->worker, RUNNER_SIDE_FD, e)) != PAWL_OK) return rc;

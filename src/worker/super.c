@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* super.c - the supervisor's loop: wait for signals, children, commits of others, or the clock; then
- * settle what ended and claim what is due, in one commit.
+/* super.c - the supervisor's loop: wait for signals, children, commits of others, or the clock;
+ * then settle what ended and claim what is due, in one commit.
  *
- * Keeps: never claims more than free slots; never loses an ended slot (it is settled again and again
- *        until it is settled or fenced); a store in trouble is asked at most every 0.1 to 5 s.
+ * Keeps: never claims more than free slots; never loses an ended slot (it is settled again and
+ *        again until it is settled or fenced); a store in trouble is left alone for 0.1 to 5 s.
  * Never: waits on a child, a statement of a user, or the network.
  */
 #include "worker/super.h"
@@ -30,7 +30,7 @@ enum {
     REFRESH_US = 100 * 1000,
     EMPTY_US = 50 * 1000,
     LOOK_ANYWAY_US = 5000 * 1000,  /* should a due time be missed (a clock was set) */
-    LOOK_MIN_US = 500,             /* wake-ups that bring nothing are followed less and less closely */
+    LOOK_MIN_US = 500,             /* wake-ups that bring nothing are followed less closely */
     LOOK_MAX_US = 16 * 1000,
     LOOK_QUIET_US = 100 * 1000,
 };
@@ -192,15 +192,15 @@ static void end_when_empty(struct sup *s, int64_t now_us)
     struct pawl_error e = {0};
     const struct partner *p = &s->partner;
     bool idle = s->leased == NULL || (leased_busy(s->leased) == 0 && !s->look);
+    bool runner_idle = p->phase == PARTNER_NONE
+        || (p->phase == PARTNER_UP && p->idle && !p->want_alone);
 
     if (!s->o->until_empty || s->phase != PHASE_WORK || now_us < s->empty_at_us
         || now_us < s->retry_at_us) {
         return;
     }
     s->empty_at_us = now_us + EMPTY_US;
-    if (!idle || (p->phase != PARTNER_NONE && (p->phase != PARTNER_UP || !p->idle || p->want_alone))) {
-        return;
-    }
+    if (!idle || !runner_idle) return;
     if (store_pending(s->st, &s->lanes.all, &left, &e) != PAWL_OK) {
         super_store_trouble(s, &e, now_us);
     } else if (left.due == 0 && left.running == 0 && left.retrying == 0) {
@@ -342,10 +342,23 @@ static enum pawl_rc wait_events(struct sup *s, struct pawl_error *e)
     if (left_us < 0) left_us = 0;
     t = (struct timespec){left_us / 1000000, left_us % 1000000 * 1000};
     n = epoll_pwait2(s->ep, ev, EVENTS_N, &t, NULL);
-    if (n < 0 && errno == ENOSYS) n = epoll_wait(s->ep, ev, EVENTS_N, (int)((left_us + 999) / 1000));
+    if (n < 0 && errno == ENOSYS) {
+        n = epoll_wait(s->ep, ev, EVENTS_N, (int)((left_us + 999) / 1000));
+    }
     if (n < 0 && errno != EINTR) return pawl_fail_errno(e, errno, "epoll");
     for (int i = 0; i < n; i++) dispatch(s, &ev[i], sup_mono(s));
     return PAWL_OK;
+}
+
+/* Said once: from now on jobs of every task run. */
+static void say_ready(struct sup *s)
+{
+    if (s->ready || s->phase != PHASE_WORK
+        || (s->partner.phase != PARTNER_NONE && s->partner.phase != PARTNER_UP)) {
+        return;
+    }
+    s->ready = true;
+    log_line(LOG_INFO, "worker.ready", "s:worker", s->id, NULL);
 }
 
 enum pawl_rc super_loop(struct sup *s, struct pawl_error *e)
@@ -361,6 +374,7 @@ enum pawl_rc super_loop(struct sup *s, struct pawl_error *e)
         turn(s, now_us);
         children_start(s, now_us);
         partner_arbitrate(s);
+        say_ready(s);
         end_when_empty(s, now_us);
         if (s->phase != PHASE_WORK) {
             bool held = s->leased != NULL && leased_busy(s->leased) > 0;

@@ -66,7 +66,7 @@ struct sup {
     int64_t start_at_us, start_backoff_us; /* children cannot be started until */
     int64_t empty_at_us;         /* next look whether everything is done */
     int64_t drain_at_us, term_at_us, kill_at_us, give_up_at_us;
-    bool term_sent;
+    bool term_sent, ready;
     struct log_gate store_gate, start_gate;
     enum pawl_rc rc;             /* why the loop ends, if not by drain */
     struct pawl_error *e;

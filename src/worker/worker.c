@@ -39,9 +39,9 @@ static enum pawl_rc descriptors_setup(const struct sup *s, struct pawl_error *e)
 
     if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= need) return PAWL_OK;
     if (lim.rlim_max < need) {
-        return pawl_fail(e, PAWL_CONFIG, "concurrency %zu needs %llu descriptors, the limit is %llu: "
-                         "lower it or raise ulimit -n", s->slots_n, (unsigned long long)need,
-                         (unsigned long long)lim.rlim_max);
+        return pawl_fail(e, PAWL_CONFIG, "concurrency %zu needs %llu descriptors, the limit is "
+                         "%llu: lower it or raise ulimit -n", s->slots_n,
+                         (unsigned long long)need, (unsigned long long)lim.rlim_max);
     }
     lim.rlim_cur = need;
     return setrlimit(RLIMIT_NOFILE, &lim) == 0 ? PAWL_OK : pawl_fail_errno(e, errno, "setrlimit");
@@ -90,7 +90,8 @@ static enum pawl_rc declare(struct sup *s, struct buf *out, struct pawl_error *e
     if (o->conf->tasks_n == 0) {
         return pawl_fail(e, PAWL_CONFIG, "%s: no task in it: nothing to work on", o->conf->path);
     }
-    rc = lanes_declare(s->st, o->conf, o->apply, o->queues, o->queues_n, on_diff, &drift, &s->lanes, e);
+    rc = lanes_declare(s->st, o->conf, o->apply, o->queues, o->queues_n, on_diff, &drift,
+                       &s->lanes, e);
     if (rc == PAWL_OK && drift.n > 0) {
         rc = pawl_fail(e, PAWL_DRIFT, "the stored policy of %zu task%s differs from %s; store this "
                        "one with --apply, or change the file", drift.n, drift.n == 1 ? "" : "s",
@@ -153,10 +154,11 @@ static void log_start(struct sup *s)
 
     store_describe(s->st, &store);
     log_line(LOG_INFO, "worker.start", "s:worker", s->id, "i:pid", (int64_t)getpid(), "s:version",
-             PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store), "i:concurrency",
-             (int64_t)s->slots_n, "i:exec_tasks", (int64_t)s->lanes.leased.lane.tasks_n,
-             "i:sql_tasks", (int64_t)s->lanes.effect.lane.tasks_n, "t:grace", s->grace_us, "t:lease",
-             s->lease_us, NULL);
+             PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store),
+             "i:concurrency", (int64_t)s->slots_n,
+             "i:exec_tasks", (int64_t)s->lanes.leased.lane.tasks_n,
+             "i:sql_tasks", (int64_t)s->lanes.effect.lane.tasks_n,
+             "t:grace", s->grace_us, "t:lease", s->lease_us, NULL);
     buf_free(&store);
 }
 
@@ -173,7 +175,9 @@ static void leave(struct sup *s)
 
 static void teardown(struct sup *s)
 {
-    for (size_t i = 0; i < s->slots_n && s->children != NULL; i++) exec_child_kill(&s->children[i].c);
+    for (size_t i = 0; i < s->slots_n && s->children != NULL; i++) {
+        exec_child_kill(&s->children[i].c);
+    }
     leased_free(&s->leased);
     lanes_free(&s->lanes);
     store_close(&s->st);
