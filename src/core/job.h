@@ -83,6 +83,7 @@ struct finding {
     size_t error_bytes;
     const char *result; size_t result_bytes; /* JSON text or NULL */
     const char *out_tail, *err_tail;
+    const char *worker;                 /* NULL: this one; else who had it (recovery) */
     int exit_code, signal;              /* -1: none */
     int64_t max_rss_kib;
     int64_t retry_after_us;             /* floor for the next run; 0: none */

@@ -57,6 +57,11 @@ bool name_ok(const char *s, const char **why);      /* task, queue */
  * "" passes: a caller that needs one byte says so itself. */
 bool key_ok(const char *s, const char **why);
 
+/* Fill job->entity (in the arena) and job->version from the args, as the policy names them; what the
+ * enqueue gave explicitly stays. false: *why says what is missing or of the wrong type. args must
+ * have passed json_check. */
+bool entity_take(const struct policy *p, struct job *job, struct arena *a, char *why, size_t why_n);
+
 /* 62-bit polynomial hash of the args' bytes, kept by the ledger after a job was pruned. Computable
  * in plain SQL too (sql/sqlite/views.sql does): h1 = (h1 * 257 + b + 1) mod 2147483647 and
  * h2 = (h2 * 263 + b + 1) mod 2147483629 over all bytes b, both from 0; value = h1 << 31 | h2. */

@@ -99,6 +99,7 @@ enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE };
 struct settle {
     const struct job *job;
     const struct finding *found;
+    int64_t task_id;                /* of the job; the store reads it anew where it can */
     struct decision d;
     enum settle_result result;      /* out. STALE: the version guard moved on meanwhile: it was
                                        settled as done(stale), its effect not applied */

@@ -36,12 +36,12 @@ struct sqlite {
     bool guarded;              /* a user's statement is being prepared or run: authorizer active */
     const char *refused;       /* what the authorizer refused last, or NULL */
     int wal_frames;            /* after the last commit, by the WAL hook */
+    int ckpt_at;               /* checkpoint when the log has this many frames */
     int written_before;        /* page writes counted before this transaction */
     int64_t busy_until_us;     /* monotonic: how long to wait for the write lock */
     int64_t deadline_us; const volatile int *stop; /* for users' statements */
     bool timed_out;
     int64_t data_version;
-    struct log_gate *unused;
     /* the effect transaction */
     struct job *batch; size_t batch_n, hand; bool effect_open, savepoint;
     uint8_t batch_lease[16];
@@ -65,6 +65,7 @@ enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct paw
 enum pawl_rc sl_run(struct sqlite *sl, sqlite3_stmt *q, struct pawl_error *e) PAWL_MUST_USE;
 /* Step for a row: OK with *row true/false; reset when false or on error. */
 enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row, struct pawl_error *e) PAWL_MUST_USE;
+int sl_on_progress(void *ctx);                    /* stop flag and deadline of users' statements */
 void sl_text(sqlite3_stmt *q, int i, const char *s);              /* NULL -> NULL; borrowed */
 void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n);  /* NULL -> NULL */
 char *sl_dup(struct arena *a, sqlite3_stmt *q, int col);          /* column text or NULL */
@@ -96,13 +97,55 @@ enum pawl_rc sl_take_ready(struct sqlite *sl, int64_t task_id, const struct job 
 enum pawl_rc sl_put_ready(struct sqlite *sl, int64_t task_id, const struct job *job,
                           const struct decision *d, struct pawl_error *e) PAWL_MUST_USE;
 
+/* The running rows of a worker, as jobs, with their task ids (sl_reap.c). */
+enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, struct job **jobs,
+                        int64_t **task_ids, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
+
 /* sl_claim.c: choose due jobs in order; reads only */
 enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
                        struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
                        struct pawl_error *e) PAWL_MUST_USE;
 int64_t sl_lane_task(const struct lane *lane, const struct job *job);
 
-/* the verbs, one file per concern; listed in sl_ops.c */
+/* The verbs, one file per concern; same names and meaning as in store.h (table: sl_ops.c). */
+bool sl_effect_alive(struct store *st);
+void sl_effect_rollback(struct store *st);
+void sl_effect_end(struct store *st);
+void sl_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
+#define SL_VERB enum pawl_rc PAWL_MUST_USE
+SL_VERB sl_enqueue(struct store *, const struct pawl_enqueue *, size_t, struct pawl_enqueued *, size_t *, struct pawl_error *);
+SL_VERB sl_jobs(struct store *, const struct pawl_filter *, pawl_job_fn *, void *, struct pawl_error *);
+SL_VERB sl_job(struct store *, int64_t, pawl_job_fn *, void *, struct pawl_error *);
+SL_VERB sl_attempts(struct store *, int64_t, pawl_attempt_fn *, void *, struct pawl_error *);
+SL_VERB sl_cancel(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
+SL_VERB sl_run_now(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
+SL_VERB sl_replay(struct store *, int64_t, const struct pawl_replay *, int64_t *, struct pawl_error *);
+SL_VERB sl_is_stale(struct store *, int64_t, bool *, struct pawl_error *);
+SL_VERB sl_discard(struct store *, int64_t, const char *, struct pawl_error *);
+SL_VERB sl_pause(struct store *, const char *, const char *, bool, struct pawl_error *);
+SL_VERB sl_queues(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
+SL_VERB sl_stats(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
+SL_VERB sl_check(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
+SL_VERB sl_prune(struct store *, const struct pawl_prune *, struct pawl_pruned *, struct pawl_error *);
+SL_VERB sl_task_declare(struct store *, const char *, const struct policy *, bool, int64_t *, struct buf *, bool *, struct pawl_error *);
+SL_VERB sl_turn(struct store *, struct settle *, size_t, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_resolve(struct store *, struct settle *, size_t, const int64_t *, size_t, struct pawl_error *);
+SL_VERB sl_held(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);
+SL_VERB sl_guard(struct store *, const struct lane_task *, const struct job *, enum guard *, struct pawl_error *);
+SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_effect_job(struct store *, size_t, struct pawl_error *);
+SL_VERB sl_effect_done(struct store *, const struct lane_task *, const struct job *, const struct finding *, struct pawl_error *);
+SL_VERB sl_effect_undo(struct store *, struct pawl_error *);
+SL_VERB sl_effect_commit(struct store *, struct pawl_error *);
+SL_VERB sl_effect_verdicts(struct store *, struct settle *, size_t, struct pawl_error *);
+SL_VERB sl_scratch_begin(struct store *, struct pawl_error *);
+SL_VERB sl_scratch_end(struct store *, bool, struct pawl_error *);
+SL_VERB sl_stmt_prepare(struct store *, const char *, struct store_stmt **, struct pawl_error *);
+SL_VERB sl_stmt_run(struct store *, struct store_stmt *, const struct sql_value *, size_t, struct buf *, size_t, int64_t *, struct pawl_error *);
+SL_VERB sl_reap(struct store *, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
+SL_VERB sl_reap_runner(struct store *, int, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
+SL_VERB sl_pending(struct store *, const struct lane *, struct pending *, struct pawl_error *);
+SL_VERB sl_maintain(struct store *, struct pawl_error *);
 enum pawl_rc sl_migrate(struct sqlite *sl, bool create, bool *created, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_claim.c - choose due jobs in order of rank, run_at, id. Reads only; inside a transaction.
+ *
+ * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the backlog
+ *        nor on jobs of tasks that this worker does not run: every step is a seek in the primary key
+ *        (task, queue, rank, run_at, id).
+ * How:   each (task, queue) with work is a line. A line shows the head of its best due level; the
+ *        lines are merged. A line is read in chunks; when one runs dry the batch ends there, rather
+ *        than guess what lies behind it.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "store/sqlite/sl.h"
+
+#define LINES_MAX 4096
+#define CHUNK_MIN 8
+
+struct cand { int64_t id, run_at_us; struct counters n; bool suspect; };
+struct line {
+    int32_t task_i;
+    int64_t queue_id, rank;
+    const char *queue;
+    struct cand *c;
+    size_t n, at;
+    bool full;               /* the chunk was filled: there may be more behind it */
+};
+struct lines { struct line *l; size_t n, room; };
+
+int64_t sl_lane_task(const struct lane *lane, const struct job *job)
+{
+    assert(job->task_i >= 0 && (size_t)job->task_i < lane->tasks_n);
+    return lane->tasks[job->task_i].id;
+}
+
+static bool wants_queue(const struct lane *lane, const char *name)
+{
+    if (lane->queues_n == 0)
+        return true;
+    for (size_t i = 0; i < lane->queues_n; i++)
+        if (strcmp(lane->queues[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* The queue's name if this lane may take from it now, else NULL in *name. */
+static enum pawl_rc open_queue(struct sqlite *sl, const struct lane *lane, int64_t queue_id,
+                               struct arena *a, const char **name, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    *name = NULL;
+    if ((rc = sl_q(sl, SLQ_QUEUE_INFO, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, queue_id);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+        return rc;
+    if (sqlite3_column_int(q, 1) == 0 && wants_queue(lane, (const char *)sqlite3_column_text(q, 0)))
+        *name = sl_dup(a, q, 0);
+    sqlite3_reset(q);
+    return PAWL_OK;
+}
+
+static enum pawl_rc task_open(struct sqlite *sl, int64_t task_id, bool *open, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(sl, SLQ_TASK_PAUSED, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, task_id);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+        return rc;
+    *open = row && sqlite3_column_int(q, 0) == 0;
+    sqlite3_reset(q);
+    return PAWL_OK;
+}
+
+/* The best level of (task, queue) that has something due; notes the next due time of the others. */
+static enum pawl_rc best_level(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+                               bool *found, struct claim_info *info, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    int64_t after = -LIMIT_PRIORITY - 1;
+    enum pawl_rc rc;
+
+    *found = false;
+    for (int i = 0; i <= 2 * LIMIT_PRIORITY; i++) {
+        bool row = false;
+
+        if ((rc = sl_q(sl, SLQ_LEVEL, &q, e)) != PAWL_OK)
+            return rc;
+        sqlite3_bind_int64(q, 1, task_id);
+        sqlite3_bind_int64(q, 2, l->queue_id);
+        sqlite3_bind_int64(q, 3, after);
+        if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+            return rc;
+        const int64_t rank = sqlite3_column_int64(q, 0), run_at = sqlite3_column_int64(q, 1);
+        sqlite3_reset(q);
+        if (run_at <= now_us) {
+            l->rank = rank;
+            *found = true;
+            return PAWL_OK;
+        }
+        if (info->next_due_us == 0 || run_at < info->next_due_us)
+            info->next_due_us = run_at;
+        after = rank;
+    }
+    return PAWL_OK;
+}
+
+static void read_counters(sqlite3_stmt *q, int col, struct counters *n)
+{
+    n->runs = sqlite3_column_int64(q, col);
+    n->failures = sqlite3_column_int64(q, col + 1);
+    n->lost = sqlite3_column_int64(q, col + 2);
+    n->releases = sqlite3_column_int64(q, col + 3);
+    n->snoozes = sqlite3_column_int64(q, col + 4);
+}
+
+static enum pawl_rc read_chunk(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+                               size_t chunk, struct arena *a, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = true;
+    enum pawl_rc rc;
+
+    l->c = arena_alloc(a, chunk * sizeof *l->c);
+    if (l->c == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = sl_q(sl, SLQ_DUE, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, task_id);
+    sqlite3_bind_int64(q, 2, l->queue_id);
+    sqlite3_bind_int64(q, 3, l->rank);
+    sqlite3_bind_int64(q, 4, now_us);
+    sqlite3_bind_int64(q, 5, (int64_t)chunk);
+    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && l->n < chunk) {
+        struct cand *c = &l->c[l->n++];
+        c->id = sqlite3_column_int64(q, 0);
+        c->run_at_us = sqlite3_column_int64(q, 1);
+        read_counters(q, 2, &c->n);
+        c->suspect = sqlite3_column_int(q, 7) != 0;
+    }
+    sqlite3_reset(q);
+    l->full = l->n == chunk;
+    return rc;
+}
+
+static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct lane *lane,
+                             int32_t task_i, int64_t queue_id, int64_t now_us, struct arena *a,
+                             struct claim_info *info, struct pawl_error *e)
+{
+    struct line l = { .task_i = task_i, .queue_id = queue_id };
+    bool found = false;
+    enum pawl_rc rc;
+
+    if ((rc = open_queue(sl, lane, queue_id, a, &l.queue, e)) != PAWL_OK || l.queue == NULL)
+        return rc;
+    if ((rc = best_level(sl, &l, lane->tasks[task_i].id, now_us, &found, info, e)) != PAWL_OK ||
+        !found || ls->n == LINES_MAX)
+        return rc;
+    if (ls->n == ls->room) {
+        const size_t room = ls->room == 0 ? 16 : ls->room * 2;
+        struct line *p = arena_alloc(a, room * sizeof *p);
+        if (p == NULL)
+            return pawl_fail(e, PAWL_NOMEM, "out of memory");
+        if (ls->n > 0)
+            memcpy(p, ls->l, ls->n * sizeof *p);
+        ls->l = p;
+        ls->room = room;
+    }
+    ls->l[ls->n++] = l;
+    return PAWL_OK;
+}
+
+/* Every line of the lane that has something due. */
+static enum pawl_rc find_lines(struct sqlite *sl, struct lines *ls, const struct lane *lane,
+                               int64_t now_us, struct arena *a, struct claim_info *info,
+                               struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    for (size_t t = 0; t < lane->tasks_n; t++) {
+        int64_t queue_id = 0;
+        bool open = false, row = true;
+
+        if ((rc = task_open(sl, lane->tasks[t].id, &open, e)) != PAWL_OK)
+            return rc;
+        while (open) { /* a loose scan: one seek per queue that holds jobs of this task */
+            if ((rc = sl_q(sl, SLQ_NEXT_QUEUE, &q, e)) != PAWL_OK)
+                return rc;
+            sqlite3_bind_int64(q, 1, lane->tasks[t].id);
+            sqlite3_bind_int64(q, 2, queue_id);
+            if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+                return rc;
+            const bool none = !row || sqlite3_column_type(q, 0) == SQLITE_NULL;
+            queue_id = none ? 0 : sqlite3_column_int64(q, 0);
+            sqlite3_reset(q);
+            if (none)
+                break;
+            if ((rc = add_line(sl, ls, lane, (int32_t)t, queue_id, now_us, a, info, e)) != PAWL_OK)
+                return rc;
+        }
+    }
+    return PAWL_OK;
+}
+
+static bool before(const struct line *a, const struct line *b)
+{
+    const struct cand *x = &a->c[a->at], *y = &b->c[b->at];
+
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
+    if (x->run_at_us != y->run_at_us)
+        return x->run_at_us < y->run_at_us;
+    return x->id < y->id;
+}
+
+static void take(const struct line *l, const struct cand *c, struct job *job)
+{
+    memset(job, 0, sizeof *job);
+    job->id = c->id;
+    job->task_i = l->task_i;
+    job->queue_id = l->queue_id;
+    job->queue = l->queue;
+    job->rank = l->rank;
+    job->run_at_us = c->run_at_us;
+    job->n = c->n;
+    job->suspect = c->suspect;
+    job->token = c->n.runs + 1;
+}
+
+static void merge(struct lines *ls, size_t want, struct job *jobs, size_t *n, struct claim_info *info)
+{
+    while (*n < want) {
+        struct line *best = NULL;
+
+        for (size_t i = 0; i < ls->n; i++)
+            if (ls->l[i].at < ls->l[i].n && (best == NULL || before(&ls->l[i], best)))
+                best = &ls->l[i];
+        if (best == NULL)
+            break;
+        take(best, &best->c[best->at], &jobs[*n]);
+        ++*n;
+        ++best->at;
+        if (best->at == best->n) { /* dry: something better may lie behind what was read */
+            info->more = true;
+            if (ls->n > 1 || best->full)
+                break;
+        }
+    }
+    if (*n == want)
+        info->more = true;
+}
+
+/* A due suspect runs before everything else, and alone. */
+static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane, int64_t now_us, bool alone,
+                             struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
+                             struct pawl_error *e)
+{
+    enum pawl_rc rc = PAWL_OK;
+
+    for (size_t t = 0; t < lane->tasks_n && *n == 0 && rc == PAWL_OK; t++) {
+        sqlite3_stmt *q = NULL;
+        bool row = true, open = false;
+
+        if ((rc = task_open(sl, lane->tasks[t].id, &open, e)) != PAWL_OK || !open)
+            continue;
+        if ((rc = sl_q(sl, SLQ_SUSPECT, &q, e)) != PAWL_OK)
+            return rc;
+        sqlite3_bind_int64(q, 1, lane->tasks[t].id);
+        sqlite3_bind_int64(q, 2, now_us);
+        while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && *n == 0) {
+            struct line l = { .task_i = (int32_t)t, .queue_id = sqlite3_column_int64(q, 0),
+                              .rank = sqlite3_column_int64(q, 1) };
+            struct cand c = { .id = sqlite3_column_int64(q, 2),
+                              .run_at_us = sqlite3_column_int64(q, 3), .suspect = true };
+
+            read_counters(q, 4, &c.n);
+            if ((rc = open_queue(sl, lane, l.queue_id, a, &l.queue, e)) != PAWL_OK)
+                break;
+            if (l.queue == NULL)
+                continue;
+            info->suspect_waiting = true;
+            if (!alone)
+                break;
+            take(&l, &c, &jobs[(*n)++]);
+        }
+        sqlite3_reset(q);
+        if (info->suspect_waiting)
+            break;
+    }
+    return rc;
+}
+
+static enum pawl_rc read_job(struct sqlite *sl, struct job *job, struct arena *a,
+                             struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(sl, SLQ_JOB_READ, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, job->id);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+        return rc;
+    if (!row) /* damage: handed out anyway, as undecodable, so that it cannot block the queue */
+        return PAWL_OK;
+    job->root_id = sqlite3_column_int64(q, 0);
+    job->gen = sqlite3_column_int64(q, 1);
+    job->source = sl_dup(a, q, 2);
+    job->key = sl_dup(a, q, 3);
+    job->args = sl_dup(a, q, 4);
+    job->args_bytes = (size_t)sqlite3_column_bytes(q, 4);
+    job->headers = sl_dup(a, q, 5);
+    job->trace = sl_dup(a, q, 6);
+    job->entity = sl_dup(a, q, 7);
+    job->has_version = sqlite3_column_type(q, 8) != SQLITE_NULL;
+    job->version = sqlite3_column_int64(q, 8);
+    job->max_retries = sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 9);
+    job->expires_at_us = sqlite3_column_int64(q, 10);
+    job->created_at_us = sqlite3_column_int64(q, 11);
+    sqlite3_reset(q);
+    if (job->args == NULL || job->source == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+                       struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
+                       struct pawl_error *e)
+{
+    const int64_t now_us = sl->env->wall_us(sl->env->ctx);
+    struct lines ls = {0};
+    enum pawl_rc rc;
+
+    *n = 0;
+    memset(info, 0, sizeof *info);
+    if (want == 0 || lane == NULL)
+        return PAWL_OK;
+    if ((rc = suspects(sl, lane, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
+        return rc;
+    if (!info->suspect_waiting) {
+        if ((rc = find_lines(sl, &ls, lane, now_us, arena, info, e)) != PAWL_OK)
+            return rc;
+        size_t chunk = ls.n <= 1 ? want : 2 * want / ls.n;
+        if (chunk < CHUNK_MIN)
+            chunk = CHUNK_MIN;
+        for (size_t i = 0; i < ls.n; i++)
+            if ((rc = read_chunk(sl, &ls.l[i], lane->tasks[ls.l[i].task_i].id, now_us,
+                                 chunk < want ? chunk : want, arena, e)) != PAWL_OK)
+                return rc;
+        merge(&ls, want, jobs, n, info);
+    }
+    for (size_t i = 0; i < *n; i++) {
+        if ((rc = read_job(sl, &jobs[i], arena, e)) != PAWL_OK)
+            return rc;
+        jobs[i].started_at_us = now_us;
+        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
+    }
+    return PAWL_OK;
+}

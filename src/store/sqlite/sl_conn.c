@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_conn.c - the connection: open, settings read back, statements, errors, guards.
+ *
+ * Keeps: synchronous=FULL and WAL are read back, never believed; COMMIT only by sl_commit;
+ *        autocheckpoint off (sl_tx.c checkpoints, under the side lock).
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/log.h"
+#include "store/sqlite/sl.h"
+
+static const char *const slq_text[SLQ_N] = {
+#define SLQ_STR(name, text) [SLQ_##name] = text,
+    SLQ_TABLE(SLQ_STR)
+#undef SLQ_STR
+};
+
+/* 3.51.3 fixed the WAL-reset race; 3.50.7 and 3.44.6 carry the fix on their branches
+ * (sqlite.org/wal.html, "the WAL-reset bug"). */
+bool sl_wal_risk(void)
+{
+    const int v = sqlite3_libversion_number();
+
+    if (v >= 3051003)
+        return false;
+    if (v >= 3050007 && v < 3051000)
+        return false;
+    return !(v >= 3044006 && v < 3045000);
+}
+
+enum pawl_rc sl_rc(int code)
+{
+    switch (code & 0xff) {
+    case SQLITE_OK: case SQLITE_ROW: case SQLITE_DONE: return PAWL_OK;
+    case SQLITE_BUSY: case SQLITE_LOCKED: case SQLITE_PROTOCOL: return PAWL_BUSY;
+    case SQLITE_FULL: return PAWL_FULL;
+    case SQLITE_IOERR: return code == SQLITE_IOERR_NOMEM ? PAWL_NOMEM : PAWL_IO;
+    case SQLITE_NOMEM: return PAWL_NOMEM;
+    case SQLITE_PERM: case SQLITE_READONLY: return PAWL_DENIED;
+    case SQLITE_NOTADB: case SQLITE_CORRUPT: return PAWL_NOTOURS;
+    case SQLITE_CANTOPEN: return PAWL_IO;
+    default: return PAWL_STORE;
+    }
+}
+
+enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what)
+{
+    const int code = sl->db != NULL ? sqlite3_extended_errcode(sl->db) : SQLITE_CANTOPEN;
+    enum pawl_rc rc = sl_rc(code);
+
+    if (rc == PAWL_OK) /* an error was seen, so the code was overwritten meanwhile */
+        rc = PAWL_STORE;
+    return pawl_fail_native(e, rc, code, "%s: %s (SQLite code %d)", what,
+                            sl->db != NULL ? sqlite3_errmsg(sl->db) : "no connection", code);
+}
+
+enum pawl_rc sl_exec(struct sqlite *sl, const char *sql, struct pawl_error *e)
+{
+    if (sqlite3_exec(sl->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "store");
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct pawl_error *e)
+{
+    assert(id < SLQ_N);
+    assert(sl->owner_pid == getpid()); /* a connection never crosses fork() */
+    if (sl->q[id] == NULL &&
+        sqlite3_prepare_v3(sl->db, slq_text[id], -1, SQLITE_PREPARE_PERSISTENT, &sl->q[id],
+                           NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "store: prepare");
+    sqlite3_reset(sl->q[id]);
+    sqlite3_clear_bindings(sl->q[id]);
+    *out = sl->q[id];
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_run(struct sqlite *sl, sqlite3_stmt *q, struct pawl_error *e)
+{
+    const int rc = sqlite3_step(q);
+
+    if (rc == SQLITE_DONE || rc == SQLITE_ROW) {
+        sqlite3_reset(q);
+        return PAWL_OK;
+    }
+    const enum pawl_rc prc = sl_fail(sl, e, "store");
+    sqlite3_reset(q);
+    return prc;
+}
+
+enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row, struct pawl_error *e)
+{
+    const int rc = sqlite3_step(q);
+
+    *row = rc == SQLITE_ROW;
+    if (rc == SQLITE_ROW)
+        return PAWL_OK;
+    if (rc == SQLITE_DONE) {
+        sqlite3_reset(q);
+        return PAWL_OK;
+    }
+    const enum pawl_rc prc = sl_fail(sl, e, "store");
+    sqlite3_reset(q);
+    return prc;
+}
+
+void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n)
+{
+    if (s == NULL)
+        sqlite3_bind_null(q, i);
+    else
+        sqlite3_bind_text64(q, i, s, n, SQLITE_STATIC, SQLITE_UTF8);
+}
+
+void sl_text(sqlite3_stmt *q, int i, const char *s)
+{
+    sl_text_n(q, i, s, s != NULL ? strlen(s) : 0);
+}
+
+char *sl_dup(struct arena *a, sqlite3_stmt *q, int col)
+{
+    const void *p = sqlite3_column_text(q, col);
+
+    return p == NULL ? NULL : arena_dup(a, p, (size_t)sqlite3_column_bytes(q, col));
+}
+
+/* --- hooks --- */
+
+/* Only sl_commit lets a COMMIT through. A handler's own COMMIT, or a stray autocommit write after
+ * an automatic rollback, turns into a rollback (SEMANTICS 3.3, "Who may commit"). Plain reads and
+ * statements outside a transaction of ours do not come here unless they write. */
+static int on_commit(void *ctx)
+{
+    struct sqlite *sl = ctx;
+
+    return sl->committing ? 0 : 1;
+}
+
+static int on_wal(void *ctx, sqlite3 *db, const char *name, int frames)
+{
+    struct sqlite *sl = ctx;
+
+    (void)db;
+    (void)name;
+    sl->wal_frames = frames;
+    return SQLITE_OK;
+}
+
+/* Own busy loop: short jittered naps until the bound that sl_begin set. SQLite's own handler naps
+ * up to 100 ms and so starves behind a busy writer (LIMITS B5). */
+static int on_busy(void *ctx, int count)
+{
+    struct sqlite *sl = ctx;
+    const int64_t now = sl->env->mono_us(sl->env->ctx);
+    const int64_t nap_max = count < 20 ? 200 : 2000;
+
+    if (now >= sl->busy_until_us)
+        return 0;
+    const struct timespec ts = {
+        .tv_nsec = (long)(50 + env_below(sl->env, (uint64_t)nap_max)) * 1000 };
+    nanosleep(&ts, NULL);
+    return 1;
+}
+
+int sl_on_progress(void *ctx)
+{
+    struct sqlite *sl = ctx;
+
+    if (sl->stop != NULL && *sl->stop != 0)
+        return 1;
+    if (sl->deadline_us != 0 && sl->env->mono_us(sl->env->ctx) >= sl->deadline_us) {
+        sl->timed_out = true;
+        return 1;
+    }
+    return 0;
+}
+
+static bool is_private(const char *name)
+{
+    return name != NULL && sqlite3_strnicmp(name, "pawl_x_", 7) == 0;
+}
+
+/* What users' statements may not do. inner: the innermost trigger or view, so that our own door
+ * (INSERT INTO pawl_enqueue) may write our tables. Reading private tables through our views is
+ * fine; directly it is refused: they are not the contract. */
+static int on_authorize(void *ctx, int action, const char *a, const char *b, const char *db,
+                        const char *inner)
+{
+    struct sqlite *sl = ctx;
+    const bool ours = inner != NULL && sqlite3_strnicmp(inner, "pawl_", 5) == 0 &&
+                      sqlite3_strnicmp(inner, "pawl_x_", 7) != 0;
+
+    (void)db;
+    if (!sl->guarded)
+        return SQLITE_OK;
+    switch (action) {
+    case SQLITE_TRANSACTION: sl->refused = "BEGIN, COMMIT or ROLLBACK"; return SQLITE_DENY;
+    case SQLITE_SAVEPOINT: sl->refused = "SAVEPOINT or RELEASE"; return SQLITE_DENY;
+    case SQLITE_ATTACH: case SQLITE_DETACH: sl->refused = "ATTACH or DETACH"; return SQLITE_DENY;
+    case SQLITE_PRAGMA: sl->refused = "PRAGMA"; return SQLITE_DENY;
+    case SQLITE_INSERT: case SQLITE_UPDATE: case SQLITE_DELETE: case SQLITE_READ:
+    case SQLITE_DROP_TABLE: case SQLITE_ALTER_TABLE: case SQLITE_DROP_VIEW:
+    case SQLITE_DROP_TRIGGER: case SQLITE_DROP_INDEX: case SQLITE_CREATE_TRIGGER:
+    case SQLITE_CREATE_INDEX:
+        if ((is_private(a) || is_private(b)) && !ours) {
+            sl->refused = "a table that is private to Pawl (pawl_x_...)";
+            return SQLITE_DENY;
+        }
+        return SQLITE_OK;
+    default: return SQLITE_OK;
+    }
+}
+
+/* --- opening --- */
+
+static enum pawl_rc pragma_is(struct sqlite *sl, const char *sql, const char *want,
+                              struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = PAWL_OK;
+
+    if (sqlite3_prepare_v2(sl->db, sql, -1, &q, NULL) != SQLITE_OK ||
+        sqlite3_step(q) != SQLITE_ROW) {
+        rc = sl_fail(sl, e, sql);
+    } else if (sqlite3_stricmp((const char *)sqlite3_column_text(q, 0), want) != 0) {
+        rc = pawl_fail(e, PAWL_STORE, "%s: got \"%s\", need \"%s\"", sql,
+                       (const char *)sqlite3_column_text(q, 0), want);
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+
+static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
+{
+    enum pawl_rc rc;
+
+    sqlite3_extended_result_codes(sl->db, 1);
+    sqlite3_busy_handler(sl->db, on_busy, sl);
+    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + 10000000;
+    if ((rc = pragma_is(sl, "PRAGMA journal_mode = WAL", "wal", e)) != PAWL_OK)
+        return rc;
+    if ((rc = sl_exec(sl, "PRAGMA synchronous = FULL", e)) != PAWL_OK)
+        return rc;
+    if ((rc = pragma_is(sl, "PRAGMA synchronous", "2", e)) != PAWL_OK)
+        return rc;
+    if ((rc = sl_exec(sl, "PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 8388608;"
+                          "PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;"
+                          "PRAGMA recursive_triggers = OFF", e)) != PAWL_OK)
+        return rc;
+    for (size_t i = 0; i < sl->on_connect_n; i++)
+        if ((rc = sl_exec(sl, sl->on_connect[i], e)) != PAWL_OK)
+            return pawl_wrap(e, "on_connect \"%.60s\"", sl->on_connect[i]);
+    /* on_connect is the user's: what durability rests on is read back after it. */
+    if ((rc = pragma_is(sl, "PRAGMA synchronous", "2", e)) != PAWL_OK)
+        return rc;
+    if ((rc = pragma_is(sl, "PRAGMA journal_mode", "wal", e)) != PAWL_OK)
+        return rc;
+    sqlite3_wal_hook(sl->db, on_wal, sl); /* replaces the autocheckpoint */
+    sqlite3_commit_hook(sl->db, on_commit, sl);
+    sqlite3_set_authorizer(sl->db, on_authorize, sl);
+    return PAWL_OK;
+}
+
+static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_error *e)
+{
+    struct stat sb;
+    const int code = sl->db != NULL ? sqlite3_extended_errcode(sl->db) : SQLITE_NOMEM;
+    const int err = sl->db != NULL ? sqlite3_system_errno(sl->db) : ENOMEM;
+
+    if (stat(sl->path, &sb) != 0 && errno == ENOENT && !create)
+        return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init", sl->path);
+    if (stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
+        return pawl_fail(e, create ? PAWL_NOCREATE : PAWL_NOTOURS,
+                         "%s is not a regular file: give the path of a database file", sl->path);
+    if (access(sl->path, R_OK) != 0 && errno == EACCES)
+        return pawl_fail_native(e, PAWL_DENIED, code, "%s: permission denied", sl->path);
+    return pawl_fail_native(e, create ? PAWL_NOCREATE : PAWL_IO, code,
+                            "cannot open %s: %s; does its directory exist, and may you write there?",
+                            sl->path, err != 0 ? strerror(err) : sqlite3_errstr(code));
+}
+
+enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
+{
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
+    struct stat sb;
+    enum pawl_rc rc;
+
+    if (!create && stat(sl->path, &sb) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init", sl->path);
+    if (sqlite3_open_v2(sl->path, &sl->db, flags, NULL) != SQLITE_OK) {
+        rc = open_failed(sl, create, e);
+        goto fail;
+    }
+    if (sqlite3_db_readonly(sl->db, "main") == 1) {
+        rc = pawl_fail(e, PAWL_DENIED, "%s is read-only: Pawl needs to write", sl->path);
+        goto fail;
+    }
+    sl->owner_pid = getpid();
+    if ((rc = settings(sl, e)) != PAWL_OK) {
+        if (rc == PAWL_IO && stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
+            rc = open_failed(sl, create, e);
+        else
+            rc = pawl_wrap(e, "%s", sl->path);
+        goto fail;
+    }
+    return PAWL_OK;
+fail:
+    sl_disconnect(sl);
+    return rc;
+}
+
+void sl_disconnect(struct sqlite *sl)
+{
+    for (struct store_stmt *s = sl->user; s != NULL; s = s->next) {
+        sqlite3_finalize(s->st);
+        s->st = NULL;
+    }
+    for (int i = 0; i < SLQ_N; i++) {
+        sqlite3_finalize(sl->q[i]);
+        sl->q[i] = NULL;
+    }
+    sl->in_tx = false;
+    sl->effect_open = sl->savepoint = false;
+    if (sl->db != NULL)
+        sqlite3_close_v2(sl->db);
+    sl->db = NULL;
+}
+
+/* After an error that leaves the connection in doubt (a failed sync above all): never retry the
+ * sync, close, open again, and read. */
+enum pawl_rc sl_reopen(struct sqlite *sl, struct pawl_error *e)
+{
+    sl_disconnect(sl);
+    return sl_connect(sl, false, e);
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_effect.c - effect mode: the open transaction is the lease.
+ *
+ * Keeps: nothing is written before the first job's work; the fence of a job is the deletion of its
+ *        ready row with the runs it was read with; the blame record names the job in hand before its
+ *        work starts, and `commit` before the COMMIT.
+ */
+#include <assert.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "store/sqlite/sl.h"
+
+enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want, bool alone,
+                             struct arena *arena, struct job *jobs, size_t *n,
+                             struct claim_info *info, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    uint64_t nonce;
+    enum pawl_rc rc;
+
+    assert(!sl->effect_open && want <= LIMIT_BATCH);
+    *n = 0;
+    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+        return rc;
+    rc = sl_choose(sl, lane, want, alone, arena, jobs, n, info, e);
+    if (rc != PAWL_OK || *n == 0) {
+        sl_rollback(sl);
+        sl_leave(sl);
+        *n = 0;
+        return rc;
+    }
+    nonce = st->env->random(st->env->ctx);
+    side_blame_clear(&sl->side);
+    side_blame_batch(&sl->side, nonce, *n == 1 && jobs[0].suspect);
+    for (size_t i = 0; i < *n; i++)
+        side_blame_job(&sl->side, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
+    sl->batch = jobs;
+    sl->batch_n = *n;
+    sl->effect_open = true;
+    sl->savepoint = false;
+    if (fail_point("batch.claimed")) {
+        sl_effect_rollback(st);
+        return pawl_fail(e, PAWL_IO, "failpoint batch.claimed");
+    }
+    return PAWL_OK;
+}
+
+bool sl_effect_alive(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    return sl->db != NULL && sl->in_tx && sqlite3_get_autocommit(sl->db) == 0;
+}
+
+static enum pawl_rc gone(struct pawl_error *e)
+{
+    return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
+}
+
+enum pawl_rc sl_effect_job(struct store *st, size_t i, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    assert(sl->effect_open && !sl->savepoint && i < sl->batch_n);
+    sl->hand = i;
+    side_blame_hand(&sl->side, (uint32_t)i);
+    if (!sl_effect_alive(st))
+        return gone(e);
+    if ((rc = sl_q(sl, SLQ_SAVE, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+        return rc;
+    sl->savepoint = true;
+    if (fail_point("effect.job"))
+        return pawl_fail(e, PAWL_IO, "failpoint effect.job");
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const struct job *job,
+                            const struct finding *f, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    bool stale = f->outcome == OUT_STALE, ok = false;
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    assert(sl->savepoint);
+    if (!sl_effect_alive(st))
+        return gone(e);
+    if (!stale) {
+        if ((rc = sl_advance(sl, t->id, job, &ok, e)) != PAWL_OK)
+            return rc;
+        if (!ok) /* an earlier job of this very batch was newer, or the guard would have said so */
+            return pawl_fail(e, PAWL_FENCED, "job %lld: its version is no longer the newest",
+                             (long long)job->id);
+    }
+    if ((rc = sl_take_ready(sl, t->id, job, &ok, e)) != PAWL_OK)
+        return rc;
+    if (!ok)
+        return pawl_fail(e, PAWL_FENCED, "job %lld was decided by somebody else",
+                         (long long)job->id);
+    if ((rc = sl_put_done(sl, job, f, stale, e)) != PAWL_OK)
+        return rc;
+    if ((rc = sl_q(sl, SLQ_SAVE_KEEP, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+        return rc;
+    sl->savepoint = false;
+    if (fail_point("effect.done"))
+        return pawl_fail(e, PAWL_IO, "failpoint effect.done");
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_effect_undo(struct store *st, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    if (!sl_effect_alive(st))
+        return gone(e);
+    assert(sl->savepoint);
+    if ((rc = sl_q(sl, SLQ_SAVE_BACK, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK ||
+        (rc = sl_q(sl, SLQ_SAVE_KEEP, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+        return rc;
+    sl->savepoint = false;
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_effect_commit(struct store *st, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    enum pawl_rc rc;
+
+    assert(sl->effect_open && !sl->savepoint);
+    if (!sl_effect_alive(st)) {
+        sl_rollback(sl);
+        side_blame_clear(&sl->side);
+        return gone(e);
+    }
+    side_blame_commit(&sl->side);
+    if (fail_point("effect.commit.before")) {
+        sl_effect_rollback(st);
+        return pawl_fail(e, PAWL_IO, "failpoint effect.commit.before");
+    }
+    rc = sl_commit(sl, e);
+    if (rc == PAWL_OK && fail_point("effect.commit.after"))
+        rc = pawl_fail(e, PAWL_UNSURE, "failpoint effect.commit.after");
+    side_blame_clear(&sl->side);
+    sl->effect_open = false;
+    return rc;
+}
+
+/* The side lock stays: the caller reruns, writes verdicts, or ends the batch. */
+void sl_effect_rollback(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    sl_rollback(sl);
+    side_blame_clear(&sl->side);
+    sl->effect_open = sl->savepoint = false;
+}
+
+static enum pawl_rc verdicts_inside(struct sqlite *sl, struct settle *s, size_t n,
+                                    enum settle_result *results, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    for (size_t i = 0; i < n; i++) {
+        bool row = false, ok = false;
+
+        if ((rc = sl_q(sl, SLQ_JOB_TASK, &q, e)) != PAWL_OK)
+            return rc;
+        sqlite3_bind_int64(q, 1, s[i].job->id);
+        if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+            return rc;
+        const int64_t task_id = row ? sqlite3_column_int64(q, 0) : s[i].task_id;
+        sqlite3_reset(q);
+        if ((rc = sl_take_ready(sl, task_id, s[i].job, &ok, e)) != PAWL_OK)
+            return rc;
+        results[i] = ok ? SETTLE_OK : SETTLE_FENCED;
+        rc = !ok ? sl_count(sl, "fenced", 1, e)
+           : s[i].d.to == PAWL_STATE_DONE
+               ? sl_put_done(sl, s[i].job, s[i].found, s[i].d.outcome == OUT_STALE, e)
+               : sl_place(sl, &s[i], e);
+        if (rc != PAWL_OK)
+            return pawl_wrap(e, "verdict on job %lld", (long long)s[i].job->id);
+    }
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_effect_verdicts(struct store *st, struct settle *s, size_t n, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    enum settle_result results[LIMIT_BATCH] = {0};
+    enum pawl_rc rc;
+
+    assert(!sl->in_tx && n <= LIMIT_BATCH);
+    if (n == 0)
+        return PAWL_OK;
+    if (fail_point("verdict.before"))
+        return pawl_fail(e, PAWL_IO, "failpoint verdict.before");
+    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+        return rc;
+    if ((rc = verdicts_inside(sl, s, n, results, e)) != PAWL_OK) {
+        sl_rollback(sl);
+        return rc;
+    }
+    if ((rc = sl_commit(sl, e)) != PAWL_OK)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        s[i].result = results[i];
+    if (fail_point("verdict.after"))
+        return pawl_fail(e, PAWL_UNSURE, "failpoint verdict.after");
+    return PAWL_OK;
+}
+
+void sl_effect_end(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->in_tx)
+        sl_effect_rollback(st);
+    sl_leave(sl);
+    side_wake(&sl->side);
+}
+
+/* --- a plain transaction with the same guard --- */
+
+enum pawl_rc sl_scratch_begin(struct store *st, struct pawl_error *e)
+{
+    return sl_begin(sl_of(st), e);
+}
+
+enum pawl_rc sl_scratch_end(struct store *st, bool commit, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const bool alive = sl_effect_alive(st);
+    enum pawl_rc rc = PAWL_OK;
+
+    if (alive && commit)
+        rc = sl_commit(sl, e);
+    else
+        sl_rollback(sl);
+    sl_leave(sl);
+    if (!alive)
+        return pawl_fail(e, PAWL_CONFIG, "the handler ended the transaction itself");
+    return rc;
+}

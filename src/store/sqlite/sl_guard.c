@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_guard.c - tasks and their policies; the version guard's question; what is left to do. */
+#include <assert.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/json.h"
+#include "core/rules.h"
+#include "store/sqlite/sl.h"
+
+static enum pawl_rc stored_policy(struct sqlite *sl, int64_t id, struct buf *stored, bool *has,
+                                  struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(sl, SLQ_TASK_POLICY, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, id);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+        return rc;
+    *has = row && sqlite3_column_type(q, 0) != SQLITE_NULL;
+    if (*has)
+        buf_puts(stored, (const char *)sqlite3_column_text(q, 0));
+    sqlite3_reset(q);
+    return PAWL_OK;
+}
+
+static enum pawl_rc set_policy(struct sqlite *sl, int64_t id, const struct policy *p,
+                               const char *text, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    int64_t queue_id = 0;
+    enum pawl_rc rc;
+
+    if ((rc = sl_queue_id(sl, p->queue, true, &queue_id, e)) != PAWL_OK ||
+        (rc = sl_q(sl, SLQ_TASK_SET, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, id);
+    sl_text(q, 2, text);
+    sqlite3_bind_int64(q, 3, queue_id);
+    sqlite3_bind_int64(q, 4, p->priority);
+    return sl_run(sl, q, e);
+}
+
+enum pawl_rc sl_task_declare(struct store *st, const char *name, const struct policy *p, bool apply,
+                             int64_t *id, struct buf *stored, bool *differs, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    int64_t queue_id = 0, priority = 0;
+    bool has = false, declared = false, wrote = false;
+    struct buf text = {0};
+    enum pawl_rc rc;
+
+    *differs = false;
+    policy_text(p, &text);
+    if (text.failed)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+        goto out;
+    if ((rc = sl_task_id(sl, name, true, id, &queue_id, &priority, &declared, e)) == PAWL_OK)
+        rc = stored_policy(sl, *id, stored, &has, e);
+    const bool same = has && strcmp(buf_str(stored), buf_str(&text)) == 0;
+    if (rc == PAWL_OK && !same && (!has || apply)) {
+        rc = set_policy(sl, *id, p, buf_str(&text), e);
+        wrote = true;
+        buf_clear(stored);
+        buf_puts(stored, buf_str(&text));
+    } else if (rc == PAWL_OK) {
+        *differs = !same;
+    }
+    if (rc == PAWL_OK && wrote)
+        rc = sl_commit(sl, e);
+    else
+        sl_rollback(sl);
+    sl_leave(sl);
+out:
+    buf_free(&text);
+    return rc;
+}
+
+enum pawl_rc sl_guard(struct store *st, const struct lane_task *t, const struct job *job,
+                      enum guard *out, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    *out = GUARD_FRESH;
+    if (job->entity == NULL || !job->has_version)
+        return PAWL_OK;
+    if ((rc = sl_q(sl, SLQ_VERSION_GET, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, t->id);
+    sl_text(q, 2, job->entity);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+        return rc;
+    const int64_t applied = sqlite3_column_int64(q, 0);
+    if (job->version < applied) {
+        *out = GUARD_OLDER;
+    } else if (job->version == applied) {
+        /* Byte by byte while the job that applied it is here; by hash and length after a prune. */
+        const char *args = (const char *)sqlite3_column_text(q, 3);
+        const size_t n = (size_t)sqlite3_column_bytes(q, 3);
+        const bool same = args != NULL
+            ? n == job->args_bytes && memcmp(args, job->args, n) == 0
+            : (size_t)sqlite3_column_int64(q, 2) == job->args_bytes &&
+              sqlite3_column_int64(q, 1) == args_hash(job->args, job->args_bytes);
+        *out = same ? GUARD_SAME : GUARD_CONFLICT;
+    }
+    sqlite3_reset(q);
+    return PAWL_OK;
+}
+
+/* What the guard needs to know of a dead job, as its run would find it. */
+static enum pawl_rc dead_job(struct sqlite *sl, int64_t id, struct arena *a, struct job *job,
+                             struct lane_task *t, bool *found, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    char why[160];
+    enum pawl_rc rc;
+
+    *found = false;
+    if ((rc = sl_q(sl, SLQ_DEAD_GET, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, id);
+    if ((rc = sl_row(sl, q, found, e)) != PAWL_OK || !*found)
+        return rc;
+    t->id = sqlite3_column_int64(q, 3);
+    job->id = id;
+    job->args = sl_dup(a, q, 7);
+    job->args_bytes = (size_t)sqlite3_column_bytes(q, 7);
+    job->entity = sl_dup(a, q, 10);
+    job->has_version = sqlite3_column_type(q, 11) != SQLITE_NULL;
+    job->version = sqlite3_column_int64(q, 11);
+    sqlite3_reset(q);
+    policy_defaults(&t->policy);
+    if ((rc = sl_q(sl, SLQ_TASK_POLICY, &q, e)) != PAWL_OK)
+        return rc;
+    bool row = false;
+    sqlite3_bind_int64(q, 1, t->id);
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+        return rc;
+    if (sqlite3_column_type(q, 0) != SQLITE_NULL &&
+        !policy_parse(&t->policy, (const char *)sqlite3_column_text(q, 0), why, sizeof why))
+        rc = pawl_fail(e, PAWL_STORE, "stored policy: %s", why);
+    sqlite3_reset(q);
+    return rc;
+}
+
+/* Before a replay: would the version guard find it stale? */
+enum pawl_rc sl_is_stale(struct store *st, int64_t id, bool *stale, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct lane_task t = {0};
+    struct job job = {0};
+    struct arena a = {0};
+    enum guard g = GUARD_FRESH;
+    bool found = false;
+    char why[256];
+    enum pawl_rc rc;
+
+    *stale = false;
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    rc = dead_job(sl, id, &a, &job, &t, &found, e);
+    if (rc == PAWL_OK && found && job.args != NULL &&
+        json_check(job.args, job.args_bytes, LIMIT_JSON_DEPTH, NULL, NULL) &&
+        entity_take(&t.policy, &job, &a, why, sizeof why) &&
+        (rc = sl_guard(st, &t, &job, &g, e)) == PAWL_OK)
+        *stale = g == GUARD_OLDER || g == GUARD_SAME;
+    arena_free(&a);
+    return rc;
+}
+
+static bool listed(const struct lane *lane, const char *queue)
+{
+    for (size_t i = 0; i < lane->queues_n; i++)
+        if (strcmp(lane->queues[i], queue) == 0)
+            return true;
+    return lane->queues_n == 0;
+}
+
+/* Per queue of a task: counts grouped by what the worker must know before it may say "empty". */
+static enum pawl_rc pending_of(struct sqlite *sl, const struct lane *lane, int64_t task_id,
+                               int64_t now_us, sqlite3_stmt *q, struct pending *out,
+                               struct pawl_error *e)
+{
+    bool row = true;
+    enum pawl_rc rc;
+
+    sqlite3_reset(q);
+    sqlite3_bind_int64(q, 1, task_id);
+    sqlite3_bind_int64(q, 2, now_us);
+    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+        const char *queue = (const char *)sqlite3_column_text(q, 0);
+        const int64_t n_due = sqlite3_column_int64(q, 2), n_again = sqlite3_column_int64(q, 3);
+        const int64_t n_later = sqlite3_column_int64(q, 4), n_run = sqlite3_column_int64(q, 5);
+
+        if (!listed(lane, queue))
+            continue;
+        out->running += n_run;
+        out->later += n_later;
+        if (sqlite3_column_int(q, 1) != 0) {
+            out->paused += n_due + n_again;
+        } else {
+            out->due += n_due;
+            out->retrying += n_again;
+        }
+    }
+    return rc;
+}
+
+enum pawl_rc sl_pending(struct store *st, const struct lane *lane, struct pending *out,
+                        struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const int64_t now_us = st->env->wall_us(st->env->ctx);
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = PAWL_OK;
+
+    memset(out, 0, sizeof *out);
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    if (sqlite3_prepare_v2(sl->db,
+            "SELECT q.name, q.paused OR t.paused,"
+            " sum(w.what = 'due'), sum(w.what = 'again'), sum(w.what = 'later'), sum(w.what = 'run')"
+            " FROM (SELECT task_id, queue_id, CASE WHEN run_at_us <= ?2 THEN 'due'"
+            "         WHEN runs > 0 THEN 'again' ELSE 'later' END AS what"
+            "         FROM pawl_x_ready WHERE task_id = ?1"
+            "       UNION ALL SELECT task_id, queue_id, 'run' FROM pawl_x_running WHERE task_id = ?1) w"
+            " JOIN pawl_x_queue q ON q.id = w.queue_id JOIN pawl_x_task t ON t.id = w.task_id"
+            " GROUP BY q.id", -1, &q, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "pending");
+    for (size_t i = 0; i < lane->tasks_n && rc == PAWL_OK; i++)
+        rc = pending_of(sl, lane, lane->tasks[i].id, now_us, q, out, e);
+    sqlite3_finalize(q);
+    return rc;
+}

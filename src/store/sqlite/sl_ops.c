@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_ops.c - the SQLite engine's table of verbs, and how a store is opened and left. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "store/sqlite/sl.h"
+
+static void op_close(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->in_tx)
+        sl_rollback(sl);
+    side_unlock(&sl->side);
+    while (sl->user != NULL) { /* a statement freed after its store would be a bug of the caller */
+        struct store_stmt *s = sl->user;
+        sqlite_stmt_free(&s);
+    }
+    sl_disconnect(sl);
+    side_close(&sl->side);
+    for (size_t i = 0; i < sl->on_connect_n; i++)
+        free(sl->on_connect[i]);
+    free(sl->on_connect);
+    free(sl->path);
+    free(sl);
+}
+
+static void op_describe(struct store *st, struct buf *out)
+{
+    buf_printf(out, "SQLite %s (%s), WAL, synchronous=FULL%s, file %s", sqlite3_libversion(),
+               PAWL_SQLITE_BUNDLED ? "bundled" : "the system's",
+               sl_wal_risk() ? ", has the WAL-reset fault" : "", sl_of(st)->path);
+}
+
+/* A worker of its own kind may join only where the WAL-reset race is ruled out, unless the user
+ * takes the risk: refusing is cheap, a damaged file is not. */
+static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
+{
+    char (*ids)[SIDE_ID_BYTES] = NULL;
+    struct arena a = {0};
+    size_t n = 0, alive = 0;
+    enum pawl_rc rc;
+
+    if (!sl_wal_risk() || sl->accept_wal_risk)
+        return PAWL_OK;
+    rc = side_list(&sl->side, &a, &ids, &n, e);
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
+        struct side_peer peer;
+
+        rc = side_look(&sl->side, ids[i], sl->env->boot_us(sl->env->ctx), &peer, e);
+        alive += rc == PAWL_OK && (peer.life == SIDE_ALIVE || peer.life == SIDE_FROZEN);
+        side_forget(&sl->side, &peer, false);
+    }
+    arena_free(&a);
+    if (rc == PAWL_OK && alive > 0)
+        rc = pawl_fail(e, PAWL_CONFIG, "SQLite %s can corrupt a database that several processes write"
+                       " (fixed in 3.51.3), and another worker runs on %s; use a pawl with the bundled"
+                       " SQLite, or say --accept-wal-risk", sqlite3_libversion(), sl->path);
+    return rc;
+}
+
+static enum pawl_rc op_join(struct store *st, char *id_out, int *fd_out, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    enum pawl_rc rc = may_join(sl, e);
+
+    if (rc == PAWL_OK)
+        rc = side_join(&sl->side, sl->lease_us, st->env->random(st->env->ctx),
+                       st->env->boot_us(st->env->ctx), e);
+    if (rc != PAWL_OK)
+        return rc;
+    snprintf(id_out, SIDE_ID_BYTES, "%s", sl->side.id);
+    if (fd_out != NULL)
+        *fd_out = sl->side.worker_fd;
+    return PAWL_OK;
+}
+
+static enum pawl_rc op_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
+{
+    return side_attach(&sl_of(st)->side, id, fd, e);
+}
+
+static void op_beat(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->side.w != NULL)
+        atomic_store(&sl->side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
+}
+
+static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    int64_t id = 0;
+    size_t n = 0;
+    enum pawl_rc rc = sl_held(st, &id, 1, &n, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    if (n > 0)
+        return pawl_fail(e, PAWL_BUG, "worker %s leaves while it holds job %lld", sl->side.id,
+                         (long long)id);
+    side_leave(&sl->side);
+    return PAWL_OK;
+}
+
+static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->side); }
+static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->side); }
+static void op_poke(struct store *st) { side_wake(&sl_of(st)->side); }
+
+static bool op_changed(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+    struct pawl_error e;
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+
+    if ((sl->db == NULL && sl_connect(sl, false, &e) != PAWL_OK) ||
+        sl_q(sl, SLQ_DATA_VERSION, &q, &e) != PAWL_OK || sl_row(sl, q, &row, &e) != PAWL_OK || !row)
+        return true; /* in doubt: look */
+    const int64_t v = sqlite3_column_int64(q, 0);
+    const bool changed = v != sl->data_version;
+    sl->data_version = v;
+    sqlite3_reset(q);
+    return changed;
+}
+
+static const struct store_ops ops = {
+    .close = op_close, .describe = op_describe, .enqueue = sl_enqueue, .jobs = sl_jobs,
+    .job = sl_job, .attempts = sl_attempts, .cancel = sl_cancel, .run_now = sl_run_now,
+    .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
+    .queues = sl_queues, .stats = sl_stats, .check = sl_check, .prune = sl_prune,
+    .task_declare = sl_task_declare, .worker_join = op_join, .worker_attach = op_attach,
+    .worker_beat = op_beat, .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
+    .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin, .effect_job = sl_effect_job,
+    .effect_done = sl_effect_done, .effect_undo = sl_effect_undo, .effect_alive = sl_effect_alive,
+    .effect_commit = sl_effect_commit, .effect_rollback = sl_effect_rollback,
+    .effect_verdicts = sl_effect_verdicts, .effect_end = sl_effect_end,
+    .scratch_begin = sl_scratch_begin, .scratch_end = sl_scratch_end,
+    .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
+    .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
+    .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
+    .maintain = sl_maintain,
+};
+
+static struct sqlite *make(const char *path, const struct store_opts *o)
+{
+    struct sqlite *sl = calloc(1, sizeof *sl);
+
+    if (sl == NULL)
+        return NULL;
+    side_init(&sl->side);
+    sl->base.ops = &ops;
+    sl->base.env = sl->env = o->env != NULL ? o->env : env_real();
+    sl->accept_wal_risk = o->accept_wal_risk;
+    sl->lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
+    sl->ckpt_at = 900;
+    sl->path = strdup(path);
+    if (o->on_connect_n > 0)
+        sl->on_connect = calloc(o->on_connect_n, sizeof *sl->on_connect);
+    bool ok = sl->path != NULL && (o->on_connect_n == 0 || sl->on_connect != NULL);
+    for (size_t i = 0; i < o->on_connect_n && ok; i++) {
+        ok = (sl->on_connect[i] = strdup(o->on_connect[i])) != NULL;
+        sl->on_connect_n += ok;
+    }
+    if (!ok) {
+        op_close(&sl->base);
+        return NULL;
+    }
+    return sl;
+}
+
+/* Locks and shared memory do not work there (sqlite.org/howtocorrupt.html, "filesystems with broken
+ * locking"): NFS, SMB/CIFS, 9p, FUSE. */
+static enum pawl_rc refuse_network(const char *path, struct pawl_error *e)
+{
+    static const struct { unsigned long magic; const char *name; } bad[] = {
+        { 0x6969, "NFS" }, { 0x517B, "SMB" }, { 0xFF534D42, "CIFS" }, { 0xFE534D42, "SMB2" },
+        { 0x01021997, "9p" }, { 0x65735546, "FUSE" },
+    };
+    struct statfs fs;
+
+    if (statfs(path, &fs) != 0)
+        return PAWL_OK;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if ((unsigned long)fs.f_type == bad[i].magic)
+            return pawl_fail(e, PAWL_NOTOURS, "%s is on a %s file system, where locks are not reliable:"
+                             " put the database on a local disk", path, bad[i].name);
+    return PAWL_OK;
+}
+
+enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, struct store **out,
+                               struct pawl_error *e)
+{
+    struct sqlite *sl = make(path, o);
+    enum pawl_rc rc;
+
+    *out = NULL;
+    if (sl == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = refuse_network(path, e)) == PAWL_OK && (rc = sl_connect(sl, false, e)) == PAWL_OK &&
+        (rc = sl_version_check(sl, e)) == PAWL_OK && (rc = side_open(&sl->side, path, e)) == PAWL_OK) {
+        *out = &sl->base;
+        return PAWL_OK;
+    }
+    op_close(&sl->base);
+    return rc;
+}
+
+enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, bool *created,
+                               struct pawl_error *e)
+{
+    struct sqlite *sl = make(path, o);
+    bool made = false;
+    enum pawl_rc rc;
+
+    if (sl == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = sl_connect(sl, true, e)) == PAWL_OK && (rc = refuse_network(path, e)) == PAWL_OK &&
+        (rc = side_open(&sl->side, path, e)) == PAWL_OK)
+        rc = sl_migrate(sl, true, &made, e);
+    if (rc == PAWL_OK && created != NULL)
+        *created = made;
+    op_close(&sl->base);
+    return rc;
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_peers.c - worker files: joining, beating, blaming, and looking at the others'.
+ *
+ * A worker's file is mapped shared, so its last words survive SIGKILL of everything (not a power
+ * cut: then the boot id differs and every lease is void anyway). The flock on it is held through one
+ * open file description by the supervisor and its runner: it is free only when both are gone.
+ */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/err.h"
+#include "store/sqlite/sl_side.h"
+
+static void file_name(char out[40], const char *id)
+{
+    snprintf(out, 40, "w-%s", id);
+}
+
+static struct side_worker *map_worker(int fd)
+{
+    void *p = mmap(NULL, sizeof(struct side_worker), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
+                       struct pawl_error *e)
+{
+    char name[40], temp[48];
+
+    assert(s->worker_fd < 0);
+    snprintf(s->id, sizeof s->id, "%016" PRIx64, rnd);
+    file_name(name, s->id);
+    snprintf(temp, sizeof temp, "new-%s", s->id);
+    /* Lock before the name appears: a reaper must never see a fresh file with a free lock. */
+    s->worker_fd = openat(s->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (s->worker_fd < 0 || ftruncate(s->worker_fd, sizeof(struct side_worker)) != 0 ||
+        flock(s->worker_fd, LOCK_EX | LOCK_NB) != 0 ||
+        (s->w = map_worker(s->worker_fd)) == NULL)
+        return pawl_fail_errno(e, errno, "worker file %s", temp);
+    s->w->magic = SIDE_MAGIC;
+    clock_boot_id(s->w->boot_id);
+    if (gethostname(s->w->host, sizeof s->w->host - 1) != 0)
+        s->w->host[0] = '\0';
+    s->w->pid = getpid();
+    s->w->lease_us = lease_us;
+    atomic_store(&s->w->beat_boot_us, boot_us);
+    if (renameat(s->dir_fd, temp, s->dir_fd, name) != 0)
+        return pawl_fail_errno(e, errno, "worker file %s", name);
+    return PAWL_OK;
+}
+
+enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_error *e)
+{
+    snprintf(s->id, sizeof s->id, "%s", id);
+    s->worker_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (s->worker_fd < 0 || (s->w = map_worker(s->worker_fd)) == NULL)
+        return pawl_fail_errno(e, errno, "worker file of %s", id);
+    if (s->w->magic != SIDE_MAGIC)
+        return pawl_fail(e, PAWL_BUG, "descriptor %d is not the worker file of %s", fd, id);
+    s->runner = true;
+    return PAWL_OK;
+}
+
+void side_leave(struct side *s)
+{
+    char name[40];
+
+    if (s->worker_fd < 0 || s->runner)
+        return;
+    file_name(name, s->id);
+    unlinkat(s->dir_fd, name, 0);
+    munmap(s->w, sizeof *s->w);
+    s->w = NULL;
+    close(s->worker_fd);
+    s->worker_fd = -1;
+}
+
+static bool id_ok(const char *id)
+{
+    return strlen(id) == 16 && strspn(id, "0123456789abcdef") == 16;
+}
+
+enum pawl_rc side_list(struct side *s, struct arena *a, char (**ids)[SIDE_ID_BYTES], size_t *n,
+                       struct pawl_error *e)
+{
+    const size_t room = 1024; /* more workers on one file than any machine runs */
+    DIR *d = NULL;
+    const int fd = openat(s->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    *n = 0;
+    if (fd < 0 || (d = fdopendir(fd)) == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return pawl_fail_errno(e, errno, "side directory");
+    }
+    *ids = arena_alloc(a, room * SIDE_ID_BYTES);
+    if (*ids == NULL) {
+        closedir(d);
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    }
+    for (struct dirent *de; *n < room && (de = readdir(d)) != NULL;)
+        if (strncmp(de->d_name, "w-", 2) == 0 && id_ok(de->d_name + 2))
+            snprintf((*ids)[(*n)++], SIDE_ID_BYTES, "%s", de->d_name + 2);
+    closedir(d);
+    return PAWL_OK;
+}
+
+enum pawl_rc side_look(struct side *s, const char *id, int64_t boot_us, struct side_peer *out,
+                       struct pawl_error *e)
+{
+    char name[40], boot[40];
+    struct stat sb;
+
+    memset(out, 0, sizeof *out);
+    out->fd = -1;
+    snprintf(out->id, sizeof out->id, "%s", id);
+    if (!id_ok(id)) {
+        out->life = SIDE_MISSING;
+        return PAWL_OK;
+    }
+    file_name(name, id);
+    out->fd = openat(s->dir_fd, name, O_RDWR | O_CLOEXEC);
+    if (out->fd < 0) {
+        if (errno != ENOENT)
+            return pawl_fail_errno(e, errno, "worker file %s", name);
+        out->life = SIDE_MISSING;
+        return PAWL_OK;
+    }
+    if (fstat(out->fd, &sb) != 0 || (size_t)sb.st_size < sizeof *out->w ||
+        (out->w = map_worker(out->fd)) == NULL || out->w->magic != SIDE_MAGIC) {
+        /* Never renamed in place half-made, so this is damage: the rows decide. */
+        out->life = SIDE_MISSING;
+        return PAWL_OK;
+    }
+    clock_boot_id(boot);
+    if (flock(out->fd, LOCK_EX | LOCK_NB) == 0)
+        out->life = strcmp(boot, out->w->boot_id) == 0 ? SIDE_GONE : SIDE_OLD_BOOT;
+    else
+        out->life = side_still_frozen(out, boot_us) ? SIDE_FROZEN : SIDE_ALIVE;
+    return PAWL_OK;
+}
+
+bool side_still_frozen(const struct side_peer *p, int64_t boot_us)
+{
+    return p->w != NULL && boot_us - atomic_load(&p->w->beat_boot_us) > p->w->lease_us;
+}
+
+void side_forget(struct side *s, struct side_peer *p, bool unlink_it)
+{
+    char name[40];
+
+    if (unlink_it && p->life != SIDE_ALIVE && p->life != SIDE_FROZEN && id_ok(p->id)) {
+        file_name(name, p->id);
+        unlinkat(s->dir_fd, name, 0);
+    }
+    if (p->w != NULL)
+        munmap(p->w, sizeof *p->w);
+    if (p->fd >= 0)
+        close(p->fd);
+    p->w = NULL;
+    p->fd = -1;
+}
+
+/* --- blame: who is in hand, written before each job --- */
+
+void side_blame_batch(struct side *s, uint64_t nonce, bool alone)
+{
+    if (s->w == NULL)
+        return;
+    assert(atomic_load(&s->w->blame.phase) == BLAME_IDLE);
+    s->w->blame.n = 0;
+    s->w->blame.nonce = nonce;
+    s->w->blame.alone = alone;
+}
+
+void side_blame_job(struct side *s, uint32_t i, int64_t id, int64_t runs)
+{
+    if (s->w == NULL || i >= LIMIT_BATCH)
+        return;
+    s->w->blame.jobs[i].id = id;
+    s->w->blame.jobs[i].runs = runs;
+    s->w->blame.n = i + 1;
+}
+
+void side_blame_hand(struct side *s, uint32_t i)
+{
+    if (s->w == NULL)
+        return;
+    s->w->blame.hand = i;
+    atomic_store(&s->w->blame.phase, BLAME_HAND);
+}
+
+void side_blame_commit(struct side *s)
+{
+    if (s->w != NULL)
+        atomic_store(&s->w->blame.phase, BLAME_COMMIT);
+}
+
+void side_blame_clear(struct side *s)
+{
+    if (s->w != NULL)
+        atomic_store(&s->w->blame.phase, BLAME_IDLE);
+}

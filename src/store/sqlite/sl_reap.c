@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_reap.c - recovery: find workers that are gone, read their last words once, put back their jobs.
+ *
+ * Keeps: the rows decide who held what; the worker file only says whether it lives and what its
+ *        effect runner had in hand. Every row is taken under the lease it was read with, inside one
+ *        transaction per worker; a frozen worker's beat is looked at again inside it.
+ * Blame: one started job when a process died is charged (lost + 1). Several: suspects, not charged,
+ *        they run next and alone. A death in `commit` makes what still waits of the batch suspect.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "core/rules.h"
+#include "store/sqlite/sl.h"
+
+struct reaper {
+    struct sqlite *sl;
+    casualty_fn *judge; void *ctx;
+    struct reap_report *out;
+    struct arena a;
+    char why[160];
+    const char *worker;
+    int signal;
+};
+
+enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, struct job **jobs,
+                        int64_t **task_ids, size_t *n, struct pawl_error *e)
+{
+    const size_t room = 1024;
+    sqlite3_stmt *q = NULL;
+    bool row = true;
+    enum pawl_rc rc;
+
+    *n = 0;
+    *jobs = arena_alloc(a, room * sizeof **jobs);
+    *task_ids = arena_alloc(a, room * sizeof **task_ids);
+    if (*jobs == NULL || *task_ids == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = sl_q(sl, SLQ_ROWS_OF, &q, e)) != PAWL_OK)
+        return rc;
+    sl_text(q, 1, worker);
+    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && *n < room) {
+        struct job *job = &(*jobs)[*n];
+
+        job->id = sqlite3_column_int64(q, 0);
+        memcpy(job->lease_id, sqlite3_column_blob(q, 1), sizeof job->lease_id);
+        job->started_at_us = sqlite3_column_int64(q, 2);
+        (*task_ids)[(*n)++] = sqlite3_column_int64(q, 3);
+        job->queue_id = sqlite3_column_int64(q, 4);
+        job->rank = sqlite3_column_int64(q, 5);
+        job->run_at_us = sqlite3_column_int64(q, 6);
+        job->n.runs = sqlite3_column_int64(q, 7);
+        job->n.failures = sqlite3_column_int64(q, 8);
+        job->n.lost = sqlite3_column_int64(q, 9);
+        job->n.releases = sqlite3_column_int64(q, 10);
+        job->n.snoozes = sqlite3_column_int64(q, 11);
+        job->suspect = sqlite3_column_int(q, 12) != 0;
+        job->token = job->n.runs + 1;
+        job->max_retries = -1;
+    }
+    sqlite3_reset(q);
+    return rc;
+}
+
+/* The stored policy of a task this process may not serve. */
+static enum pawl_rc policy_of(struct reaper *r, int64_t task_id, struct policy *p, char *name,
+                              size_t name_n, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    char why[128];
+    enum pawl_rc rc;
+
+    policy_defaults(p);
+    snprintf(name, name_n, "?");
+    if ((rc = sl_q(r->sl, SLQ_TASK_POLICY, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, task_id);
+    if ((rc = sl_row(r->sl, q, &row, e)) != PAWL_OK || !row)
+        return rc;
+    snprintf(name, name_n, "%s", (const char *)sqlite3_column_text(q, 1));
+    if (sqlite3_column_type(q, 0) != SQLITE_NULL &&
+        !policy_parse(p, (const char *)sqlite3_column_text(q, 0), why, sizeof why))
+        rc = pawl_fail(e, PAWL_STORE, "the stored policy of task %s cannot be read: %s", name, why);
+    sqlite3_reset(q);
+    return rc;
+}
+
+/* expires_at and max_retries of the job row, which the running and ready rows do not carry. */
+static enum pawl_rc job_terms(struct reaper *r, struct job *job, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(r->sl, SLQ_JOB_READ, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, job->id);
+    if ((rc = sl_row(r->sl, q, &row, e)) != PAWL_OK || !row)
+        return rc;
+    job->key = sl_dup(&r->a, q, 3);
+    job->max_retries = sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 9);
+    job->expires_at_us = sqlite3_column_int64(q, 10);
+    sqlite3_reset(q);
+    return PAWL_OK;
+}
+
+static enum pawl_rc place(struct reaper *r, struct job *job, int64_t task_id, bool charged,
+                          struct pawl_error *e)
+{
+    struct policy policy;
+    char name[LIMIT_NAME_BYTES + 1];
+    struct finding f = { .exit_code = -1, .signal = r->signal, .worker = r->worker,
+                         .started_at_us = job->started_at_us };
+    enum pawl_rc rc;
+
+    if ((rc = policy_of(r, task_id, &policy, name, sizeof name, e)) != PAWL_OK ||
+        (rc = job_terms(r, job, e)) != PAWL_OK)
+        return rc;
+    f.outcome = charged ? OUT_LOST : OUT_SUSPECT;
+    f.error = r->why;
+    f.error_bytes = strlen(r->why);
+    const struct casualty c = { .job = job, .policy = &policy, .task = name, .charged = charged,
+                                .why = r->why, .signal = r->signal };
+    struct settle s = { .job = job, .found = &f, .task_id = task_id };
+    s.d = r->judge(r->ctx, &c, &f);
+    r->out->dead += s.d.to == PAWL_STATE_DEAD;
+    r->out->dropped += s.d.to == PAWL_STATE_DROPPED;
+    r->out->charged += charged;
+    r->out->suspects += !charged;
+    return sl_place(r->sl, &s, e);
+}
+
+/* A running row of the worker, taken under the lease it was read with. */
+static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id, bool charged,
+                             struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(r->sl, SLQ_FENCE, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, job->id);
+    sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
+    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK || sqlite3_changes(r->sl->db) != 1)
+        return rc;
+    return place(r, job, task_id, charged, e);
+}
+
+/* A job named by the blame record, if it still waits with the runs that were written down. */
+static enum pawl_rc find_blamed(struct reaper *r, int64_t id, int64_t runs, struct job *job,
+                                int64_t *task_id, bool *found, struct pawl_error *e)
+{
+    const enum slq ways[] = { SLQ_FIND_READY, SLQ_FIND_MOVED };
+    enum pawl_rc rc = PAWL_OK;
+
+    *found = false;
+    for (size_t i = 0; i < 2 && !*found; i++) {
+        sqlite3_stmt *q = NULL;
+
+        if ((rc = sl_q(r->sl, ways[i], &q, e)) != PAWL_OK)
+            return rc;
+        sqlite3_bind_int64(q, 1, id);
+        if ((rc = sl_row(r->sl, q, found, e)) != PAWL_OK)
+            return rc;
+        if (!*found)
+            continue;
+        memset(job, 0, sizeof *job);
+        job->id = id;
+        *task_id = sqlite3_column_int64(q, 0);
+        job->queue_id = sqlite3_column_int64(q, 1);
+        job->rank = sqlite3_column_int64(q, 2);
+        job->run_at_us = sqlite3_column_int64(q, 3);
+        job->n.runs = sqlite3_column_int64(q, 4);
+        job->n.failures = sqlite3_column_int64(q, 5);
+        job->n.lost = sqlite3_column_int64(q, 6);
+        job->n.releases = sqlite3_column_int64(q, 7);
+        job->n.snoozes = sqlite3_column_int64(q, 8);
+        job->suspect = sqlite3_column_int(q, 9) != 0;
+        job->max_retries = -1;
+        env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
+        sqlite3_reset(q);
+    }
+    *found = *found && job->n.runs == runs;
+    return rc;
+}
+
+static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool charged,
+                              struct pawl_error *e)
+{
+    struct job job;
+    int64_t task_id = 0;
+    bool found = false, ok = false;
+    enum pawl_rc rc;
+
+    if ((rc = find_blamed(r, id, runs, &job, &task_id, &found, e)) != PAWL_OK || !found)
+        return rc;
+    if ((rc = sl_take_ready(r->sl, task_id, &job, &ok, e)) != PAWL_OK || !ok)
+        return rc;
+    return place(r, &job, task_id, charged, e);
+}
+
+/* The effect runner's last words. leased_n: running rows that died with it. */
+static enum pawl_rc read_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
+                               struct pawl_error *e)
+{
+    const uint32_t phase = atomic_load(&b->phase);
+    const uint32_t n = b->n <= LIMIT_BATCH ? b->n : 0;
+    char nonce[24];
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    if (phase == BLAME_IDLE || n == 0)
+        return PAWL_OK;
+    snprintf(nonce, sizeof nonce, "%016" PRIx64, b->nonce);
+    if ((rc = sl_q(r->sl, SLQ_BLAME_PUT, &q, e)) != PAWL_OK)
+        return rc;
+    sl_text(q, 1, nonce);
+    sqlite3_bind_int64(q, 2, r->sl->env->wall_us(r->sl->env->ctx));
+    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK)
+        return rc;
+    if (sqlite3_changes(r->sl->db) != 1)
+        return PAWL_OK; /* read before */
+    /* A suspect runs alone, so whatever its phase, its death is its own. */
+    if (phase == BLAME_COMMIT && !(b->alone && leased_n == 0)) {
+        for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)
+            rc = blame_job(r, b->jobs[i].id, b->jobs[i].runs, false, e);
+        return rc;
+    }
+    const uint32_t hand = phase == BLAME_COMMIT ? 0 : b->hand;
+    return hand < n ? blame_job(r, b->jobs[hand].id, b->jobs[hand].runs, leased_n == 0, e) : PAWL_OK;
+}
+
+static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, struct pawl_error *e)
+{
+    struct job *jobs = NULL;
+    int64_t *tasks = NULL;
+    size_t n = 0;
+    enum pawl_rc rc;
+
+    if ((rc = sl_rows_of(r->sl, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
+        return rc;
+    const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
+                        atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
+    for (size_t i = 0; i < n; i++)
+        if ((rc = put_back(r, &jobs[i], tasks[i], n == 1 && !blamed, e)) != PAWL_OK)
+            return rc;
+    /* After another boot the page may be torn: only the rows, which were committed, count. */
+    return blamed ? read_blame(r, &peer->w->blame, n, e) : PAWL_OK;
+}
+
+static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct pawl_error *e)
+{
+    static const char *const words[] = { [SIDE_GONE] = "is gone", [SIDE_MISSING] = "is gone (no file)",
+        [SIDE_OLD_BOOT] = "is gone (the machine was restarted)",
+        [SIDE_FROZEN] = "is frozen (no beat within its lease)" };
+    enum pawl_rc rc;
+
+    r->worker = peer->id;
+    if (peer->w != NULL)
+        snprintf(r->why, sizeof r->why, "worker %s (pid %lld on %.40s) %s", peer->id,
+                 (long long)peer->w->pid, peer->w->host, words[peer->life]);
+    else
+        snprintf(r->why, sizeof r->why, "worker %s %s", peer->id, words[peer->life]);
+    if ((rc = sl_begin(r->sl, e)) != PAWL_OK)
+        return rc;
+    const int64_t boot = r->sl->env->boot_us(r->sl->env->ctx);
+    if (peer->life != SIDE_FROZEN || side_still_frozen(peer, boot))
+        rc = reap_rows(r, peer, e);
+    if (rc == PAWL_OK && fail_point("reap.before"))
+        rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
+    if (rc == PAWL_OK)
+        rc = sl_commit(r->sl, e);
+    else
+        sl_rollback(r->sl);
+    sl_leave(r->sl);
+    if (rc == PAWL_OK && fail_point("reap.after"))
+        return pawl_fail(e, PAWL_IO, "failpoint reap.after");
+    return rc;
+}
+
+/* Workers to look at: every file, and every name in a running row (its file may be missing). */
+static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n, struct pawl_error *e)
+{
+    char (*files)[SIDE_ID_BYTES] = NULL;
+    const size_t room = 2048;
+    sqlite3_stmt *q = NULL;
+    size_t files_n = 0;
+    bool row = true;
+    enum pawl_rc rc;
+
+    *n = 0;
+    if ((rc = side_list(&r->sl->side, &r->a, &files, &files_n, e)) != PAWL_OK)
+        return rc;
+    *ids = arena_alloc(&r->a, room * sizeof **ids);
+    if (*ids == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    for (size_t i = 0; i < files_n; i++)
+        (*ids)[(*n)++] = files[i];
+    if ((rc = sl_q(r->sl, SLQ_WORKERS, &q, e)) != PAWL_OK)
+        return rc;
+    while ((rc = sl_row(r->sl, q, &row, e)) == PAWL_OK && row && *n < room) {
+        const char *id = sl_dup(&r->a, q, 0);
+        bool have = id == NULL;
+
+        for (size_t i = 0; i < *n && !have; i++)
+            have = strcmp((*ids)[i], id) == 0;
+        if (!have)
+            (*ids)[(*n)++] = id;
+    }
+    sqlite3_reset(q);
+    return rc;
+}
+
+enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct reap_report *out,
+                     struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1 };
+    const char **ids = NULL;
+    size_t n = 0;
+    enum pawl_rc rc;
+
+    memset(out, 0, sizeof *out);
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    rc = suspects_list(&r, &ids, &n, e);
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
+        struct side_peer peer;
+
+        if (strcmp(ids[i], sl->side.id) == 0)
+            continue;
+        rc = side_look(&sl->side, ids[i], st->env->boot_us(st->env->ctx), &peer, e);
+        if (rc == PAWL_OK && peer.life != SIDE_ALIVE && (rc = reap_peer(&r, &peer, e)) == PAWL_OK)
+            out->workers++;
+        side_forget(&sl->side, &peer, rc == PAWL_OK);
+    }
+    arena_free(&r.a);
+    if (rc == PAWL_OK && out->workers > 0)
+        side_wake(&sl->side);
+    return rc;
+}
+
+enum pawl_rc sl_reap_runner(struct store *st, int signal, casualty_fn *judge, void *ctx,
+                            struct reap_report *out, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = signal,
+                        .worker = sl->side.id };
+    enum pawl_rc rc;
+
+    assert(sl->side.w != NULL && !sl->side.runner);
+    memset(out, 0, sizeof *out);
+    if (signal > 0)
+        snprintf(r.why, sizeof r.why, "the effect runner was killed by signal %d", signal);
+    else
+        snprintf(r.why, sizeof r.why, "the effect runner ended by itself");
+    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+        return rc;
+    if ((rc = read_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)
+        rc = sl_commit(sl, e);
+    else
+        sl_rollback(sl);
+    sl_leave(sl);
+    arena_free(&r.a);
+    if (rc == PAWL_OK)
+        side_blame_clear(&sl->side);
+    return rc;
+}

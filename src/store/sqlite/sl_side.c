@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_side.c - the side directory: whose turn it is to write, and who is alive.
+ *
+ * Keeps: kernel locks decide, shared memory only hints. A process that is killed leaves a free lock;
+ *        one that is frozen leaves an old stamp; nothing here needs repair after a crash.
+ * Why:   SQLite's own write lock does not queue, and foreign writers nap up to 100 ms between tries
+ *        (LIMITS B5): without gaps they starve while we drain.
+ */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/err.h"
+#include "store/sqlite/sl_side.h"
+
+/* A foreign writer tries after 0, 1, 3, 8, 18, 33, 53, 78, 103, 128, 178, 228, 328 ... ms (SQLite's
+ * busy timeout). Periods of 12.8 and 4 ms put these instants at well spread phases, so that a gap of
+ * the given share is met within about 0.5 s and 35 ms whatever the phase (see doc/performance.md). */
+#define GAP_PERIOD_US 12800
+#define GAP_US 1600
+#define GAP_FOREIGN_PERIOD_US 4000
+#define GAP_FOREIGN_US 2100
+#define FOREIGN_FOR_US 1000000
+#define TURN_US 2000            /* a wait seen within this time: let the other one have its turn */
+
+static int64_t mono_us(void)
+{
+    return env_real()->mono_us(env_real()->ctx);
+}
+
+static void nap_us(int64_t us)
+{
+    const struct timespec ts = { .tv_sec = us / 1000000, .tv_nsec = (us % 1000000) * 1000 };
+
+    nanosleep(&ts, NULL);
+}
+
+void side_init(struct side *s)
+{
+    memset(s, 0, sizeof *s);
+    s->dir_fd = s->lock_fd = s->wake_fd = s->ino_fd = s->worker_fd = -1;
+}
+
+static void *map_fd(int fd, size_t n)
+{
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e)
+{
+    struct buf dir = {0};
+    struct stat sb;
+    enum pawl_rc rc = PAWL_OK;
+
+    /* Whoever may write the database may write beside it: the same group and mode. */
+    const mode_t mode = stat(db_path, &sb) == 0 ? (sb.st_mode & 0666) : 0644;
+    buf_printf(&dir, "%s-pawl", db_path);
+    if (mkdir(buf_str(&dir), 0777) == 0) {
+        if (chmod(buf_str(&dir), mode | ((mode & 0444) >> 2)) != 0)
+            rc = pawl_fail_errno(e, errno, "%s", buf_str(&dir));
+    } else if (errno != EEXIST) {
+        rc = pawl_fail_errno(e, errno, "cannot make the side directory %s", buf_str(&dir));
+    }
+    if (rc != PAWL_OK)
+        goto out;
+    if ((s->dir_fd = open(buf_str(&dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 ||
+        (s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
+        (s->wake_fd = openat(s->dir_fd, "wake", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
+        fstat(s->lock_fd, &sb) != 0 ||
+        (sb.st_size < 4096 && ftruncate(s->lock_fd, 4096) != 0) ||
+        (s->page = map_fd(s->lock_fd, sizeof *s->page)) == NULL)
+        rc = pawl_fail_errno(e, errno, "side directory %s", buf_str(&dir));
+out:
+    buf_free(&dir);
+    if (rc != PAWL_OK)
+        side_close(s);
+    return rc;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void side_close(struct side *s)
+{
+    if (s->page != NULL)
+        munmap(s->page, sizeof *s->page);
+    if (s->w != NULL)
+        munmap(s->w, sizeof *s->w);
+    s->page = NULL;
+    s->w = NULL;
+    close_fd(&s->dir_fd);
+    close_fd(&s->lock_fd);
+    close_fd(&s->wake_fd);
+    close_fd(&s->ino_fd);
+    close_fd(&s->worker_fd);
+    s->held = false;
+}
+
+/* A gap in which no pawl process writes: everybody queues behind the lock we hold. */
+static void leave_gap(struct side *s)
+{
+    const int64_t now = mono_us();
+    const bool foreign = now < atomic_load(&s->page->foreign_until_us);
+    const int64_t period = foreign ? GAP_FOREIGN_PERIOD_US : GAP_PERIOD_US;
+    const int64_t gap = foreign ? GAP_FOREIGN_US : GAP_US;
+    const int64_t window = atomic_load(&s->page->window_us);
+    const int64_t idle = now - atomic_load(&s->page->released_us);
+
+    if (window > now || idle >= gap || idle < 0) { /* a natural pause, or another boot's numbers */
+        atomic_store(&s->page->window_us, now);
+        return;
+    }
+    if (now - window < period - gap)
+        return;
+    nap_us(gap);
+    atomic_store(&s->page->window_us, mono_us());
+}
+
+enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
+{
+    const int64_t start = mono_us(), until = start + wait_us;
+    const int64_t waiting = start - atomic_load(&s->page->waiting_us);
+    int64_t nap = 50;
+
+    if (s->held)
+        return PAWL_OK;
+    /* Somebody is napping for this lock and we had it last: step back once. */
+    if (waiting >= 0 && waiting < TURN_US && atomic_load(&s->page->last_pid) == getpid())
+        nap_us(150);
+    while (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        const int64_t now = mono_us();
+
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return pawl_fail_errno(e, errno, "side lock");
+        if (now >= until)
+            return pawl_fail(e, PAWL_BUSY, "the store is busy: another pawl process has kept its"
+                             " write lock for %lld s; try again, or look for a stopped process",
+                             (long long)(wait_us / 1000000));
+        atomic_store(&s->page->waiting_us, now);
+        nap_us(nap);
+        nap = nap < 400 ? nap * 2 : 400;
+    }
+    s->held = true;
+    leave_gap(s);
+    return PAWL_OK;
+}
+
+void side_unlock(struct side *s)
+{
+    if (!s->held)
+        return;
+    atomic_store(&s->page->last_pid, getpid());
+    atomic_store(&s->page->released_us, mono_us());
+    s->held = false;
+    flock(s->lock_fd, LOCK_UN);
+}
+
+void side_saw_foreign(struct side *s)
+{
+    atomic_store(&s->page->foreign_until_us, mono_us() + FOREIGN_FOR_US);
+}
+
+void side_wake(struct side *s)
+{
+    /* One byte is enough: watchers get a modify event. A failure only costs the poll's latency. */
+    if (s->wake_fd >= 0 && pwrite(s->wake_fd, "w", 1, 0) != 1)
+        return;
+}
+
+int side_watch(struct side *s)
+{
+    char path[64];
+
+    if (s->ino_fd >= 0)
+        return s->ino_fd;
+    s->ino_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (s->ino_fd < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", s->wake_fd);
+    if (inotify_add_watch(s->ino_fd, path, IN_MODIFY) < 0)
+        close_fd(&s->ino_fd);
+    return s->ino_fd;
+}
+
+void side_watch_clear(struct side *s)
+{
+    char buf[4096];
+
+    while (s->ino_fd >= 0 && read(s->ino_fd, buf, sizeof buf) > 0)
+        continue;
+}

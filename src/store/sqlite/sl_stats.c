@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_stats.c - counts: queues, and the proof counters. One snapshot each. */
+#include <string.h>
+#include "base/err.h"
+#include "store/sqlite/sl.h"
+
+enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct pawl_queue_stat *rows = NULL;
+    const size_t room = 4096;
+    struct arena a = {0};
+    sqlite3_stmt *q = NULL;
+    size_t n = 0;
+    bool row = true;
+    enum pawl_rc rc;
+
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    if ((rows = arena_alloc(&a, room * sizeof *rows)) == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if (sqlite3_prepare_v2(sl->db,
+            "SELECT q.name, q.paused, coalesce(w.due, 0), coalesce(w.later, 0), w.oldest,"
+            " (SELECT count(*) FROM pawl_x_running r WHERE r.queue_id = q.id),"
+            " (SELECT count(*) FROM pawl_x_dead d JOIN pawl_x_job j ON j.id = d.job_id"
+            "   WHERE j.queue_id = q.id AND d.replayed_as IS NULL)"
+            " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
+            "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
+            "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "queues");
+    const int64_t now = st->env->wall_us(st->env->ctx);
+    sqlite3_bind_int64(q, 1, now);
+    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && n < room) {
+        struct pawl_queue_stat *s = &rows[n++];
+
+        s->queue = sl_dup(&a, q, 0);
+        s->paused = sqlite3_column_int(q, 1) != 0;
+        s->due = sqlite3_column_int64(q, 2);
+        s->later = sqlite3_column_int64(q, 3);
+        s->oldest_due_at_us = sqlite3_column_int64(q, 4) <= now ? sqlite3_column_int64(q, 4) : 0;
+        s->running = sqlite3_column_int64(q, 5);
+        s->dead = sqlite3_column_int64(q, 6);
+    }
+    sqlite3_finalize(q);
+    for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
+        continue;
+    arena_free(&a);
+    return rc;
+}
+
+/* Everything in one statement is one snapshot: sums and counters belong together. */
+static const struct { const char *name, *sql, *help; } stat_table[] = {
+    { "accepted", "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'pawl_x_job'), 0)",
+      "jobs ever accepted, replays included" },
+    { "ready", "(SELECT count(*) FROM pawl_x_ready)", "jobs that wait, due or not" },
+    { "running", "(SELECT count(*) FROM pawl_x_running)", "jobs leased to a worker" },
+    { "done", "(SELECT count(*) FROM pawl_x_done)", "jobs that succeeded and are still kept" },
+    { "dead", "(SELECT count(*) FROM pawl_x_dead)", "dead letters, replayed ones included" },
+    { "dead_open", "(SELECT count(*) FROM pawl_x_dead WHERE replayed_as IS NULL)",
+      "dead letters that nobody has replayed" },
+    { "dropped", "(SELECT count(*) FROM pawl_x_dropped)", "early-ack losses and discarded jobs" },
+    { "cancelled", "(SELECT count(*) FROM pawl_x_cancelled)", "cancelled jobs" },
+    { "keys", "(SELECT count(*) FROM pawl_x_key)", "keys in the dedupe ledger" },
+    { "pruned", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'pruned'), 0)",
+      "jobs removed by retention" },
+    { "duplicates", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'duplicates'), 0)",
+      "enqueues answered with an existing job" },
+    { "key_conflicts", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'key_conflicts'), 0)",
+      "enqueues refused: same key, other args" },
+    { "stale", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'stale'), 0)",
+      "successes without effect: an older or equal version" },
+    { "fenced", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'fenced'), 0)",
+      "settles refused because the lease had moved on" },
+    { "replays", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'replays'), 0)",
+      "dead letters replayed" },
+};
+#define STATS_N (sizeof stat_table / sizeof *stat_table)
+
+enum pawl_rc sl_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    int64_t values[STATS_N] = {0};
+    struct buf sql = {0};
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    for (size_t i = 0; i < STATS_N; i++)
+        buf_printf(&sql, "%s %s", i == 0 ? "SELECT" : ",", stat_table[i].sql);
+    if (sqlite3_prepare_v2(sl->db, buf_str(&sql), -1, &q, NULL) != SQLITE_OK)
+        rc = sl_fail(sl, e, "stats");
+    else if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
+        for (size_t i = 0; i < STATS_N; i++)
+            values[i] = sqlite3_column_int64(q, (int)i);
+    sqlite3_finalize(q);
+    buf_free(&sql);
+    for (size_t i = 0; i < STATS_N && rc == PAWL_OK; i++) {
+        const struct pawl_stat s = { stat_table[i].name, values[i], stat_table[i].help };
+
+        if (!fn(ctx, &s))
+            break;
+    }
+    return rc;
+}

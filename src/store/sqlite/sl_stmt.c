@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_stmt.c - users' statements on the store's connection: guarded, bounded in time, bound by name.
+ *
+ * Keeps: while one is prepared or run, the authorizer refuses transaction control, ATTACH, PRAGMA
+ *        and Pawl's private tables (also from inside users' triggers); the progress handler enforces
+ *        the deadline; only Pawl's own COMMIT passes the commit hook.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/json.h"
+#include "store/sqlite/sl.h"
+
+#define PROGRESS_OPS 2000 /* virtual machine steps between looks at the clock: some 20 us */
+
+static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
+{
+    struct sqlite *sl = s->sl;
+    const char *rest = NULL;
+
+    sl->refused = NULL;
+    sl->guarded = true;
+    const int code = sqlite3_prepare_v3(sl->db, s->text, -1, SQLITE_PREPARE_PERSISTENT, &s->st, &rest);
+    sl->guarded = false;
+    if (sl->refused != NULL)
+        return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
+    if (code != SQLITE_OK)
+        return pawl_fail_native(e, PAWL_SQL, sqlite3_extended_errcode(sl->db), "%s",
+                                sqlite3_errmsg(sl->db));
+    if (s->st == NULL)
+        return pawl_fail(e, PAWL_CONFIG, "the statement is empty");
+    while (rest != NULL && (*rest == ';' || *rest == ' ' || *rest == '\n' || *rest == '\t' || *rest == '\r'))
+        rest++;
+    if (rest != NULL && *rest != '\0' && strncmp(rest, "--", 2) != 0 && strncmp(rest, "/*", 2) != 0)
+        return pawl_fail(e, PAWL_CONFIG, "more than one statement: \"%.40s\"", rest);
+    return PAWL_OK;
+}
+
+enum pawl_rc sl_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
+                             struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct store_stmt *s = calloc(1, sizeof *s);
+    enum pawl_rc rc = PAWL_NOMEM;
+
+    *out = NULL;
+    if (s == NULL || (s->text = strdup(text)) == NULL) {
+        free(s);
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    }
+    s->sl = sl;
+    s->next = sl->user;
+    sl->user = s;
+    if ((sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK) ||
+        (rc = guarded_prepare(s, e)) != PAWL_OK) {
+        sqlite_stmt_free(&s);
+        return rc;
+    }
+    *out = s;
+    return PAWL_OK;
+}
+
+void sqlite_stmt_free(struct store_stmt **p)
+{
+    struct store_stmt *s = *p;
+
+    if (s == NULL)
+        return;
+    for (struct store_stmt **at = &s->sl->user; *at != NULL; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    sqlite3_finalize(s->st);
+    free(s->text);
+    free(s);
+    *p = NULL;
+}
+
+static void bind_all(sqlite3_stmt *q, const struct sql_value *v, size_t n)
+{
+    char name[LIMIT_KEY_BYTES + 2];
+
+    for (size_t i = 0; i < n; i++) {
+        const size_t len = strlen(v[i].name);
+
+        assert(len + 1 < sizeof name);
+        name[0] = ':';
+        for (size_t k = 0; k <= len; k++)
+            name[k + 1] = v[i].name[k];
+        const int at = sqlite3_bind_parameter_index(q, name);
+        if (at == 0)
+            continue; /* another statement of the task uses it */
+        switch (v[i].type) {
+        case VALUE_NULL: sqlite3_bind_null(q, at); break;
+        case VALUE_INT: sqlite3_bind_int64(q, at, v[i].i); break;
+        case VALUE_REAL: sqlite3_bind_double(q, at, v[i].r); break;
+        case VALUE_TEXT: sqlite3_bind_text64(q, at, v[i].p, v[i].n, SQLITE_STATIC, SQLITE_UTF8); break;
+        }
+    }
+}
+
+static void put_value(sqlite3_stmt *q, int col, struct buf *out)
+{
+    const unsigned char *p;
+    char num[40];
+
+    switch (sqlite3_column_type(q, col)) {
+    case SQLITE_NULL: buf_puts(out, "null"); break;
+    case SQLITE_INTEGER: buf_printf(out, "%lld", (long long)sqlite3_column_int64(q, col)); break;
+    case SQLITE_FLOAT:
+        sqlite3_snprintf(sizeof num, num, "%!.17g", sqlite3_column_double(q, col));
+        if (strchr(num, 'I') != NULL || strchr(num, 'N') != NULL) /* Inf, NaN: no JSON number */
+            json_put_cstr(out, num);
+        else
+            buf_puts(out, num);
+        break;
+    case SQLITE_BLOB: /* as text, each byte that is not UTF-8 escaped: nothing is lost silently */
+    default:
+        p = sqlite3_column_blob(q, col);
+        json_put_str(out, p != NULL ? (const char *)p : "", (size_t)sqlite3_column_bytes(q, col));
+    }
+}
+
+static void put_row(sqlite3_stmt *q, bool first, struct buf *out)
+{
+    const int n = sqlite3_column_count(q);
+
+    buf_puts(out, first ? "[{" : ",{");
+    for (int i = 0; i < n; i++) {
+        if (i > 0)
+            buf_putc(out, ',');
+        json_put_cstr(out, sqlite3_column_name(q, i));
+        buf_putc(out, ':');
+        put_value(q, i, out);
+    }
+    buf_putc(out, '}');
+}
+
+static enum pawl_rc step_all(struct sqlite *sl, sqlite3_stmt *q, struct buf *rows, size_t rows_max,
+                             int64_t *seen, struct pawl_error *e)
+{
+    int code;
+
+    *seen = 0;
+    while ((code = sqlite3_step(q)) == SQLITE_ROW) {
+        if (rows != NULL)
+            put_row(q, *seen == 0, rows);
+        ++*seen;
+        if (rows != NULL && rows->n + 1 > rows_max)
+            return pawl_fail(e, PAWL_TOOBIG, "the result is larger than %zu KiB", rows_max / 1024);
+    }
+    if (rows != NULL)
+        buf_puts(rows, *seen == 0 ? "[]" : "]");
+    if (code == SQLITE_DONE)
+        return rows != NULL && rows->failed ? pawl_fail(e, PAWL_NOMEM, "out of memory") : PAWL_OK;
+    const int x = sqlite3_extended_errcode(sl->db);
+    if (sl->refused != NULL)
+        return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
+    return pawl_fail_native(e, PAWL_SQL, x, "%s", sl->timed_out ? "time limit reached"
+                                                                : sqlite3_errmsg(sl->db));
+}
+
+enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                         size_t n, struct buf *rows, size_t rows_max, int64_t *changed,
+                         struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const bool watched = sl->deadline_us != 0 || sl->stop != NULL;
+    int64_t seen = 0;
+    enum pawl_rc rc;
+
+    assert(s->sl == sl);
+    *changed = 0;
+    if (s->st == NULL && (rc = guarded_prepare(s, e)) != PAWL_OK)
+        return rc;
+    bind_all(s->st, v, n);
+    sl->refused = NULL;
+    sl->timed_out = false;
+    if (watched)
+        sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
+    sl->guarded = true; /* a schema change makes step() compile anew */
+    const int64_t before = sqlite3_total_changes64(sl->db);
+    rc = step_all(sl, s->st, rows, rows_max, &seen, e);
+    sl->guarded = false;
+    if (watched)
+        sqlite3_progress_handler(sl->db, 0, NULL, NULL);
+    *changed = sqlite3_stmt_readonly(s->st) ? seen : sqlite3_changes64(sl->db);
+    if (!sqlite3_stmt_readonly(s->st) && sqlite3_total_changes64(sl->db) == before)
+        *changed = 0; /* changes() keeps the last writer's count when nothing was written */
+    sqlite3_reset(s->st);
+    sqlite3_clear_bindings(s->st);
+    return rc;
+}
+
+void sl_deadline(struct store *st, int64_t mono, const volatile int *stop)
+{
+    struct sqlite *sl = sl_of(st);
+
+    sl->deadline_us = mono;
+    sl->stop = stop;
+}
