@@ -56,7 +56,10 @@ int cli_help(struct cli *c, const struct cmd_entry *m)
     }
     const char *args = m->synopsis ? m->synopsis : "";
     buf_printf(b, "usage: %s%s%s\n\n%s\n", c->title, *args ? " " : "", args, m->summary);
-    if (m->notes) buf_printf(b, "\n%s", m->notes);
+    if (m->notes) {
+        buf_printf(b, "\n%s", m->notes);
+        if (!b->failed && b->data[b->n - 1] != '\n') buf_putc(b, '\n');
+    }
     if (m->subs) {
         buf_puts(b, "\nverbs:\n");
         verbs(b, m->subs);

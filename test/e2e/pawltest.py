@@ -31,7 +31,7 @@ class Result:
 
     def __str__(self):
         return "pawl %s: exit %d\n--- stdout\n%s\n--- stderr\n%s" % (
-            " ".join(repr(w) for w in self.words), self.code, self.out[-4000:], self.err[-4000:])
+            " ".join(repr(w)[:200] for w in self.words), self.code, self.out[-4000:], self.err[-4000:])
 
 
 def strict(text):
@@ -71,7 +71,7 @@ class PawlTest(unittest.TestCase):
     # --- running the binary ---
     def env(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith("PAWL_") or k == "PAWL_TEST_SLOW"}
-        env.update(PAWL_DB="sqlite:" + self.db, LC_ALL="C.UTF-8", **more)
+        env.update({"PAWL_DB": "sqlite:" + self.db, "LC_ALL": "C.UTF-8", **more})
         return env
 
     def pawl(self, *words, stdin=None, env=None, timeout=60, cwd=None, stdout=subprocess.PIPE):
@@ -104,7 +104,7 @@ class PawlTest(unittest.TestCase):
 
     def json(self, *words, code=0, **more):
         """Run with --json: every line an object, strictly parsed."""
-        done = self.pawl(*words, "--json", **more)
+        done = self.pawl("--json", *words, **more)
         self.assertEqual(done.code, code, done)
         self.assertTrue(done.out == "" or done.out.endswith("\n"), done)
         done.out_bytes.decode("utf-8")          # strictly UTF-8

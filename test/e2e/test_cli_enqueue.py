@@ -30,10 +30,12 @@ class Init(PawlTest):
     def test_init_refuses_what_is_not_a_store(self):
         with open(self.db, "wb") as f:
             f.write(b"hello, I am a text\n" * 400)
-        before = open(self.db, "rb").read()
+        with open(self.db, "rb") as f:
+            before = f.read()
         self.fails(78, "init")
         self.fails(78, "jobs")
-        self.assertEqual(open(self.db, "rb").read(), before)
+        with open(self.db, "rb") as f:
+            self.assertEqual(f.read(), before)
         self.check_at_end = False
 
     def test_init_where_nothing_can_be(self):
@@ -103,12 +105,18 @@ class One(PawlTest):
                 (["--in", "10"], "duration"), (["--in", "-1s"], "duration"), (["--at", "noon"], "RFC 3339"),
                 (["--in", "1s", "--at", "2031-01-01T00:00:00Z"], "not both"),
                 (["--expires", "soon"], "duration such as"), (["--header", "x"], "NAME=VALUE"),
-                (["--header", "a=1", "--header", "a=2"], "twice"), (["--queue", "a/b"], "queue"),
-                (["--key", ""], "key"), (["--from-line", "2"], "belongs to --bulk")):
+                (["--header", "a=1", "--header", "a=2"], "twice"), (["--from-line", "2"], "belongs to --bulk")):
             with self.subTest(words=words):
                 self.fails(64, "enqueue", "t", *words, says=says)
-        self.fails(64, "enqueue", "Bad/Name", says="Bad/Name|task")
+        for words, says in ((["t", "{}", "--queue", "a/b"], 'queue "a/b"'), (["t", "{}", "--key", ""], "key"),
+                            (["Bad/Name"], 'task "Bad/Name"'),
+                            (["t", "{}", "--source", "s" * 256], "source"), (["t", "{}", "--key", b"\xff"],
+                                                                            "UTF-8")):
+            with self.subTest(words=words):
+                self.fails(65, "enqueue", *words, says=says)
         self.fails(64, "enqueue", says="needs a TASK")
+        self.fails(64, "enqueue", "t", "--version", "1", says="version without entity")
+        self.fails(64, "enqueue", "t", "--entity", "e", says="entity without version")
         self.assertEqual(self.json("jobs"), [])
 
     def test_duplicate_is_said_and_is_no_failure(self):
@@ -181,7 +189,7 @@ class Bulk(PawlTest):
                 ('{"task":"a","run_at":1}', "run_at: must be a string"),
                 ('{"task":"a","in":"x"}', "in 'x'"),
                 ('{"task":"a","in":"1s","run_at":"2031-01-01T00:00:00Z"}', "not both"),
-                ('{"task":"a","headers":[]}', "headers"), ('{"task":"a","headers":{"a":1}}', "headers"),
+                ('{"task":"a","headers":[]}', "headers"), ('{"task":"a","headers":{"a":1}}', "header"),
                 ('{"task":"a","key":"a\\u0000b"}', "holds a NUL"),
                 ('{"task":"a","key":"\\ud800"}', "surrogate"),
                 ('{"task":"a","version":1e3,"entity":"e"}', "version 1e3"),
@@ -201,16 +209,16 @@ class Bulk(PawlTest):
     def test_bad_line_stops_its_batch_and_resumes(self):
         """Goal: batches before the bad line are durable, its own batch is not; --from-line ends it."""
         lines = ['{"task":"a","key":"k%d","args":{"i":%d}}' % (i, i) for i in range(1, 2501)]
-        lines[1699] = '{"task":"a","key":"k1700","args":{"i":1700},"prio":1}'
+        lines[1699] = '{"task":"a","key":"k1700","args":{"i":1700},"prioritty":1}'
         path = self.bulk(*lines)
         done = self.pawl("enqueue", "--bulk", path, "--json")
         self.assertEqual(done.code, 65, done)
         self.assertIn('{"stored":1000,"created":1000,"duplicates":0,"lines":1700,"complete":false,'
                       '"from_line":1001}\n', done.out)
-        self.assertRegex(done.err, r"line 1700: .*'prio'; the nearest is 'priority'; 1000 stored, "
+        self.assertRegex(done.err, r"line 1700: .*'prioritty'; the nearest is 'priority'; 1000 stored, "
                                    r"nothing from line 1001 on: mend it and go on with --from-line 1001")
         self.assertEqual(self.sql("SELECT count(*), max(id) FROM pawl_jobs"), [(1000, 1000)])
-        lines[1699] = lines[1699].replace(',"prio":1', "")
+        lines[1699] = lines[1699].replace(',"prioritty":1', "")
         path = self.bulk(*lines)
         self.assertIn("1,500 stored: 1,500 new", self.ok("enqueue", "--bulk", path, "--from-line", "1001"))
         self.assertEqual(self.sql("SELECT count(*), count(DISTINCT key) FROM pawl_jobs"), [(2500, 2500)])

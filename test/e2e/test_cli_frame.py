@@ -199,7 +199,7 @@ class Output(PawlTest):
             for bad in "\x1b", "\x07", "\x9b", "\u202e":
                 self.assertNotIn(bad, out)
         self.assertEqual(self.job(job)["key"], "k\u202e\x9b")
-        self.fails(64, "enqueue", "t\x1b[2J", says=r"^[^\x1b]*$")
+        self.fails(65, "enqueue", "t\x1b[2J", says=r"^[^\x1b]*$")
         self.fails(64, "\x1b[2J", says=r"^[^\x1b]*$")
 
     def sql_enqueue(self, **values):
