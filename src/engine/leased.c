@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+/* leased.c - leased mode: slots, and the turn that settles what ended and claims what comes next.
+ *
+ * Keeps: a job is started only after its claim is known to be durable; an ended slot is kept until
+ *        its settle is known to be committed or fenced; what is decided is written under the fence.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/report.h"
+
+struct leased {
+    const struct lane *lane;
+    const struct env *env;
+    struct slot *slots;
+    size_t n;
+    bool alone;             /* a suspect is in hand: nothing else is claimed beside it */
+};
+
+struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct env *env)
+{
+    struct leased *l = calloc(1, sizeof *l);
+
+    assert(slots_n >= 1 && slots_n <= LIMIT_CONCURRENCY);
+    if (l == NULL)
+        return NULL;
+    l->lane = lane;
+    l->env = env != NULL ? env : env_real();
+    l->n = slots_n;
+    l->slots = calloc(slots_n, sizeof *l->slots);
+    if (l->slots == NULL)
+        leased_free(&l);
+    return l;
+}
+
+void leased_free(struct leased **p)
+{
+    struct leased *l = *p;
+
+    if (l == NULL)
+        return;
+    for (size_t i = 0; l->slots != NULL && i < l->n; i++)
+        arena_free(&l->slots[i].arena);
+    free(l->slots);
+    free(l);
+    *p = NULL;
+}
+
+struct slot *leased_slots(struct leased *l, size_t *n)
+{
+    *n = l->n;
+    return l->slots;
+}
+
+size_t leased_busy(const struct leased *l)
+{
+    size_t busy = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        busy += l->slots[i].phase != SLOT_FREE;
+    return busy;
+}
+
+static void set_free(struct slot *s)
+{
+    arena_reset(&s->arena);
+    memset(&s->job, 0, sizeof s->job);
+    memset(&s->found, 0, sizeof s->found);
+    s->phase = SLOT_FREE;
+    s->release = s->lost = false;
+    s->task = NULL;
+    s->run = NULL;
+}
+
+/* What to settle: every ended slot that somebody else has not decided. */
+static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
+{
+    const int64_t now = l->env->wall_us(l->env->ctx);
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        struct slot *s = &l->slots[i];
+
+        if (s->phase != SLOT_ENDED)
+            continue;
+        if (s->lost) {
+            set_free(s);
+            continue;
+        }
+        if (s->release && s->found.outcome != OUT_RELEASED) {
+            s->found.outcome = OUT_RELEASED;
+            s->found.exit_code = s->found.signal = -1;
+        }
+        memset(&out[n], 0, sizeof out[n]);
+        out[n].job = &s->job;
+        out[n].found = &s->found;
+        out[n].task_id = s->task->id;
+        out[n].d = decide(&s->job, &s->task->policy, &s->found, now, l->env);
+        whose[n++] = s;
+    }
+    return n;
+}
+
+static void report(struct settle *st, struct slot *s)
+{
+    if (st->result == SETTLE_FENCED) {
+        report_fenced(s->task->name, &s->job, "the lease had moved on: its result is not taken");
+        return;
+    }
+    if (st->result == SETTLE_STALE)
+        st->d.outcome = OUT_STALE;
+    report_settled(s->task->name, &s->job, &st->d, &s->found);
+}
+
+/* Slots whose settle is known become free; the others stay to be settled by a later turn. */
+static void put_away(struct settle *st, struct slot **whose, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (st[i].result == SETTLE_PENDING)
+            continue;
+        report(&st[i], whose[i]);
+        set_free(whose[i]);
+    }
+}
+
+/* Give a claimed job a slot of its own, its strings copied into the slot's arena. */
+static bool adopt(struct leased *l, struct slot *s, const struct job *job)
+{
+    struct arena *a = &s->arena;
+
+    set_free(s);
+    s->job = *job;
+    s->task = &l->lane->tasks[job->task_i];
+    s->job.queue = arena_strdup(a, job->queue);
+    s->job.source = arena_strdup(a, job->source);
+    s->job.key = arena_strdup(a, job->key);
+    s->job.args = arena_dup(a, job->args, job->args_bytes);
+    s->job.headers = arena_strdup(a, job->headers);
+    s->job.trace = arena_strdup(a, job->trace);
+    s->job.entity = arena_strdup(a, job->entity);
+    s->phase = SLOT_HELD;
+    return s->job.queue != NULL && (job->args == NULL || s->job.args != NULL) &&
+           (job->key == NULL || s->job.key != NULL) && (job->source == NULL || s->job.source != NULL);
+}
+
+static enum pawl_rc admit(struct leased *l, struct store *st, struct slot *s, struct pawl_error *e)
+{
+    bool run = false;
+    enum pawl_rc rc = engine_admit(st, s->task, &s->job, &s->arena, &s->found, &run, e);
+
+    if (rc != PAWL_OK) {
+        /* Held but not judged: hand it back rather than start it blindly. */
+        s->phase = SLOT_ENDED;
+        s->release = true;
+        log_line(LOG_WARN, "job.admit", "i:job", s->job.id, "s:task", s->task->name, "s:why",
+                 e != NULL ? e->msg : NULL, NULL);
+        return PAWL_OK;
+    }
+    if (!run)
+        s->phase = SLOT_ENDED;
+    if (s->job.suspect)
+        l->alone = true;
+    return PAWL_OK;
+}
+
+static struct slot *free_slot(struct leased *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->slots[i].phase == SLOT_FREE)
+            return &l->slots[i];
+    return NULL;
+}
+
+static enum pawl_rc resolve(struct leased *l, struct store *st, struct settle *se,
+                            struct slot **whose, size_t n, struct pawl_error *e)
+{
+    int64_t held[LIMIT_CONCURRENCY];
+    size_t held_n = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        if (l->slots[i].phase != SLOT_FREE)
+            held[held_n++] = l->slots[i].job.id;
+    enum pawl_rc rc = store_resolve(st, se, n, held, held_n, e);
+    if (rc == PAWL_OK)
+        put_away(se, whose, n);
+    return rc;
+}
+
+enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct claim_info *info,
+                         struct pawl_error *e)
+{
+    struct settle se[LIMIT_CONCURRENCY];
+    struct slot *whose[LIMIT_CONCURRENCY];
+    struct job jobs[LIMIT_CONCURRENCY];
+    struct arena arena = {0};
+    size_t jobs_n = 0;
+    enum pawl_rc rc;
+
+    memset(info, 0, sizeof *info);
+    const size_t n = collect(l, se, whose);
+    const size_t busy = leased_busy(l) - n; /* the slots that this turn frees count as free */
+    if (busy == 0)
+        l->alone = false;
+    /* Ended slots keep their room until settled, so they are not claimed over. */
+    const size_t want = claim && !l->alone ? l->n - busy - n : 0;
+    rc = store_turn(st, se, n, l->lane, want, busy == 0, &arena, jobs, &jobs_n, info, e);
+    if (rc == PAWL_UNSURE) {
+        log_line(LOG_WARN, "turn.in_doubt", "s:why", e != NULL ? e->msg : NULL, NULL);
+        rc = resolve(l, st, se, whose, n, e);
+        jobs_n = 0;
+    } else if (rc == PAWL_OK) {
+        put_away(se, whose, n);
+    }
+    for (size_t i = 0; i < jobs_n && rc == PAWL_OK; i++) {
+        struct slot *s = free_slot(l);
+
+        assert(s != NULL);
+        if (!adopt(l, s, &jobs[i])) {
+            s->phase = SLOT_ENDED;
+            s->release = true;
+            continue;
+        }
+        rc = admit(l, st, s, e);
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n, struct pawl_error *e)
+{
+    int64_t ids[LIMIT_CONCURRENCY + 1];
+    size_t n = 0;
+    enum pawl_rc rc = store_held(st, ids, LIMIT_CONCURRENCY + 1, &n, e);
+
+    *lost_n = 0;
+    for (size_t i = 0; i < l->n && rc == PAWL_OK; i++) {
+        struct slot *s = &l->slots[i];
+        bool held = s->phase == SLOT_FREE || s->lost;
+
+        for (size_t k = 0; k < n && !held; k++)
+            held = ids[k] == s->job.id;
+        if (held)
+            continue;
+        s->lost = true;
+        ++*lost_n;
+    }
+    return rc;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* report.c - log lines about jobs: event, job, task, key, attempt, and why (doc/logs.md). */
+#include "base/log.h"
+#include "engine/report.h"
+
+static const char *event_of(const struct decision *d)
+{
+    switch (d->to) {
+    case PAWL_STATE_DONE: return d->outcome == OUT_STALE ? "job.stale" : "job.done";
+    case PAWL_STATE_DEAD: return "job.dead";
+    case PAWL_STATE_DROPPED: return "job.dropped";
+    default: break;
+    }
+    switch (d->outcome) {
+    case OUT_LOST: return "job.lost";
+    case OUT_SUSPECT: return "job.suspect";
+    case OUT_RELEASED: return "job.released";
+    case OUT_SNOOZE: return "job.snooze";
+    default: return "job.retry";
+    }
+}
+
+void report_settled(const char *task, const struct job *job, const struct decision *d,
+                    const struct finding *f)
+{
+    const bool again = d->to == PAWL_STATE_READY;
+    /* A death wants a person; the rest is the life of a job. */
+    const enum log_level lv = d->to == PAWL_STATE_DEAD ? LOG_ERROR
+                            : d->to == PAWL_STATE_DROPPED || d->outcome == OUT_LOST ? LOG_WARN
+                            : again && d->outcome != OUT_SNOOZE ? LOG_INFO : LOG_DEBUG;
+
+    log_line(lv, event_of(d), "i:job", job->id, "s:task", task, "s:key", job->key, "i:attempt",
+             job->token, "s:outcome", outcome_name(d->outcome),
+             "s:class", d->to == PAWL_STATE_DEAD ? dead_class_name(d->dead) : NULL,
+             "s:reason", d->to == PAWL_STATE_DONE ? NULL : d->reason,
+             "s:why", f != NULL ? f->error : NULL,
+             again ? "t:delay" : NULL, d->delay_us, NULL);
+}
+
+void report_fenced(const char *task, const struct job *job, const char *why)
+{
+    log_line(LOG_WARN, "job.fenced", "i:job", job->id, "s:task", task, "s:key", job->key,
+             "i:attempt", job->token, "s:why", why, NULL);
+}
