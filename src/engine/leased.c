@@ -203,8 +203,8 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
     const size_t busy = leased_busy(l) - n; /* the slots that this turn frees count as free */
     if (busy == 0)
         l->alone = false;
-    /* Ended slots keep their room until settled, so they are not claimed over. */
-    const size_t want = claim && !l->alone ? l->n - busy - n : 0;
+    /* Room of ended slots counts: they are free once this very commit has settled them. */
+    const size_t want = claim && !l->alone ? l->n - busy : 0;
     rc = store_turn(st, se, n, l->lane, want, busy == 0, &arena, jobs, &jobs_n, info, e);
     if (rc == PAWL_UNSURE) {
         log_line(LOG_WARN, "turn.in_doubt", "s:why", e != NULL ? e->msg : NULL, NULL);
