@@ -72,16 +72,14 @@ char *text_duration(int64_t us, char *buf, size_t n)
     uint64_t abs = us < 0 ? 0 - (uint64_t)us : (uint64_t)us;
     char best[40] = "0s", one[40];
     int best_n = 0;
-    bool best_whole = false;
 
     for (size_t i = 0; i < UNITS_N && abs != 0; i++) {
         int k = print_unit(abs, &units[i], one, sizeof one);
-        bool whole = abs % (uint64_t)units[i].us == 0;
         if (k == 0) continue;
-        if (best_n != 0 && (k > best_n || (k == best_n && (best_whole || !whole)))) continue;
-        snprintf(best, sizeof best, "%s", one); /* shorter, or as short and without a point */
+        /* Of two as short, "1.613s" goes before "1613ms", but "250ms" before "0.25s". */
+        if (best_n != 0 && (k > best_n || (k == best_n && best[0] != '0'))) continue;
+        snprintf(best, sizeof best, "%s", one);
         best_n = k;
-        best_whole = whole;
     }
     snprintf(buf, n, "%s%s", us < 0 ? "-" : "", best);
     return buf;

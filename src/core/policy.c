@@ -31,7 +31,8 @@ void policy_defaults(struct policy *p)
 {
     *p = (struct policy){
         .ack = ACK_LATE, .max_retries = 5, .backoff_base_us = SECOND,
-        .backoff_cap_us = 600 * SECOND, .lost_cap = 3, .hard_limit_us = 3600 * SECOND, .queue = "default",
+        .backoff_cap_us = 600 * SECOND, .lost_cap = 3, .hard_limit_us = 3600 * SECOND,
+        .queue = "default",
         .zero_rows = ZERO_DONE, .key_window_us = 30 * DAY, .retention_us = 7 * DAY,
     };
 }
