@@ -93,9 +93,10 @@ enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_enqueue *req, size_t
     enum pawl_rc rc = need_handle(p, e);
     if (rc != PAWL_OK) return rc;
     if (n == 0) return PAWL_OK;
-    if ((rc = need(req && out, e, "requests and room for answers are needed")) != PAWL_OK) return rc;
+    if ((rc = need(req && out, e, "requests, or room for answers, is NULL")) != PAWL_OK) return rc;
     if (n > LIMIT_ENQUEUE_N)
-        return pawl_fail(e, PAWL_TOOBIG, "%zu requests in one call: at most %d", n, LIMIT_ENQUEUE_N);
+        return pawl_fail(e, PAWL_TOOBIG, "%zu requests in one call: at most %d", n,
+                         LIMIT_ENQUEUE_N);
     for (size_t i = 0; i < n; i++) {
         if (req[i].task) continue;
         if (bad_i) *bad_i = i;

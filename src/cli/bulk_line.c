@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bulk_line.c - the envelope of --bulk, read strictly: every member known, none twice, types right. */
+/* bulk_line.c - the envelope of --bulk, read strictly: every member known, none twice. */
 #include <string.h>
 
 #include "base/json.h"
@@ -17,8 +17,8 @@ static const char *const member_names[M_N] = {
 struct value { const char *p; size_t n; enum json_type type; };
 
 /* A string member without NUL, in the arena. */
-static enum pawl_rc get_text(const struct value *v, enum member m, struct arena *a, const char **out,
-                             struct pawl_error *e)
+static enum pawl_rc get_text(const struct value *v, enum member m, struct arena *a,
+                             const char **out, struct pawl_error *e)
 {
     struct buf b = {0};
     enum pawl_rc rc = PAWL_OK;
@@ -53,7 +53,7 @@ static enum pawl_rc get_when(const struct value *v, enum member m, struct arena 
     if (rc != PAWL_OK) return rc;
     if (m == M_IN) {
         if (!text_duration_us(s, out))
-            return pawl_fail(e, PAWL_BADDATA, "in '%.40s': must be a duration such as 10s or 2h", s);
+            return pawl_fail(e, PAWL_BADDATA, "in '%.40s': must be a duration such as 10s", s);
         *out += cli_now_us();
         return PAWL_OK;
     }
@@ -122,9 +122,9 @@ static enum pawl_rc name_find(const char *raw, size_t n, int *m, struct pawl_err
         if (strlen(member_names[*m]) == b.n && strcmp(s, member_names[*m]) == 0) break;
     if (*m == M_N) {
         int near = text_nearest(s, member_names, M_N);
-        rc = near >= 0 ? pawl_fail(e, PAWL_BADDATA, "unknown member '%.40s'; the nearest is '%s'", s,
-                                   member_names[near])
-                       : pawl_fail(e, PAWL_BADDATA, "unknown member '%.40s'", s);
+        rc = pawl_fail(e, PAWL_BADDATA, "unknown member '%.40s'%s%s%s", s,
+                       near >= 0 ? "; the nearest is '" : "", near >= 0 ? member_names[near] : "",
+                       near >= 0 ? "'" : "");
     }
     buf_free(&b);
     return rc;
@@ -145,7 +145,8 @@ enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a, struct pa
     if (!json_check(s, n, LIMIT_JSON_DEPTH + 1, &type, &je))
         return pawl_fail(e, PAWL_BADDATA, "not valid JSON at byte %zu: %s", je.at, je.why);
     if (type != JSON_OBJECT)
-        return pawl_fail(e, PAWL_BADDATA, "must be an object such as {\"task\":\"mail\",\"args\":{}}");
+        return pawl_fail(e, PAWL_BADDATA,
+                         "must be an object such as {\"task\":\"mail\",\"args\":{}}");
     while (json_next(s, n, &pos, &name, &name_n, &v.p, &v.n, &v.type)) {
         enum pawl_rc rc = name_find(name, name_n, &m, e);
         if (rc != PAWL_OK) return rc;

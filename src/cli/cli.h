@@ -6,8 +6,8 @@
  * table. Common options (--db, --json, -c/--config, -h/--help) are parsed for every verb, before or
  * after it, and are in no verb's own table.
  *
- * Keeps: results go to standard output (with --json: one object a line), everything else to standard
- *        error, one line per error: "pawl VERB: what, which value, what to do".
+ * Keeps: results go to standard output (with --json: one object a line), everything else to
+ *        standard error, one line per error: "pawl VERB: what, which value, what to do".
  * Never: shows text out of a store without text_put_safe or json_put_str; calls the store directly
  *        (work, run, conf and apply excepted).
  */
@@ -72,7 +72,10 @@ int cli_main(int argc, char **argv, const char *build);
 /* --- options and operands (opts.c) ---
  * The value of an option of the verb's table (asserted); "" for a switch; NULL: not given. */
 const char *cli_opt(const struct cli *c, const char *name);
-static inline bool cli_has(const struct cli *c, const char *name) { return cli_opt(c, name) != NULL; }
+static inline bool cli_has(const struct cli *c, const char *name)
+{
+    return cli_opt(c, name) != NULL;
+}
 /* The i-th value of a CLI_MANY option, or NULL. */
 const char *cli_opt_i(const struct cli *c, const char *name, size_t i);
 /* Typed values: 0 and *out set (untouched if the option is absent), or the error is printed and the
@@ -80,22 +83,23 @@ const char *cli_opt_i(const struct cli *c, const char *name, size_t i);
 int cli_int(struct cli *c, const char *name, int64_t min, int64_t max, int64_t *out);
 int cli_duration(struct cli *c, const char *name, int64_t *us);      /* "10s" */
 int cli_instant(struct cli *c, const char *name, int64_t *at_us);    /* RFC 3339 with a zone */
-int cli_when(struct cli *c, const char *name, int64_t *at_us);       /* instant, or duration from now */
+int cli_when(struct cli *c, const char *name, int64_t *at_us);       /* or a duration from now */
 int cli_id(struct cli *c, const char *text, int64_t *id);            /* a job id */
 int64_t cli_now_us(void);
 
 /* --- errors (opts.c) --- each prints one line on standard error; returns the exit code. */
 int cli_fail(struct cli *c, const struct pawl_error *e);             /* by e->rc */
-int cli_error(struct cli *c, int exit_code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int cli_error(struct cli *c, int exit_code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 int cli_usage(struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cli_warn(struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- the store and the config (open.c) ---
- * Read -c FILE, else ./pawl.conf, once, into c->conf. need: fail with 78 when there is none. Returns 0
- * (c->conf may be NULL without need) or the exit code, printed. */
+ * Read -c FILE, else ./pawl.conf, once, into c->conf. need: fail with 78 when there is none.
+ * Returns 0 (c->conf may be NULL without need) or the exit code, printed. */
 int cli_conf(struct cli *c, bool need);
-/* Which store: --db, else $PAWL_DB, else db of the config, else sqlite:pawl.db. Returns 0 (*url lives
- * in the arena) or the exit code, printed. A postgresql:// store is refused here. */
+/* Which store: --db, else $PAWL_DB, else db of the config, else sqlite:pawl.db. Returns 0 (*url
+ * lives in the arena) or the exit code, printed. A postgresql:// store is refused here. */
 int cli_url(struct cli *c, const char **url);
 /* Open the store by cli_url into c->pawl: 0, or the exit code, printed ("no store at ...: 69"). */
 int cli_open(struct cli *c);
@@ -103,7 +107,7 @@ int cli_open(struct cli *c);
 int cli_fail_open(struct cli *c, const char *url, const struct pawl_error *e);
 
 /* --- standard output (out.c) --- append to c->out, then: */
-bool cli_emit(struct cli *c);      /* writes when enough has come together; false: it failed, stop */
+bool cli_emit(struct cli *c);      /* writes when there is enough; false: it failed, stop */
 bool cli_flush(struct cli *c);     /* writes now */
 bool cli_out_tty(void);            /* standard output is a terminal */
 /* Colour codes, "" when standard output is not for colour. */
@@ -118,8 +122,9 @@ void cli_json_id(struct buf *b, const char *name, int64_t id);       /* 0: null 
 void cli_json_int(struct buf *b, const char *name, int64_t v);
 void cli_json_bool(struct buf *b, const char *name, bool v);
 void cli_json_at(struct buf *b, const char *name, int64_t at_us);
-/* A JSON text kept byte-exact: "name": raw when it is valid JSON on one line; otherwise, beside what
- * can be shown raw, name_text with the escaped text, or name_base64 when it is not UTF-8. NULL: null */
+/* A JSON text kept byte-exact: "name": raw when it is valid JSON on one line; otherwise, beside
+ * what can be shown raw, name_text with the escaped text, and name_base64 when it is not UTF-8.
+ * s NULL: null. */
 void cli_json_text(struct buf *b, const char *name, const char *s, size_t n);
 
 #endif

@@ -6,8 +6,8 @@
 #include "cli/show.h"
 
 /* What one id came to: a line for people, or an object. Returns 0, or 1 for a negative answer. */
-static int answer(struct cli *c, int64_t id, enum pawl_rc rc, enum pawl_state state, const char *yes,
-                  const char *yes_word)
+static int answer(struct cli *c, int64_t id, enum pawl_rc rc, enum pawl_state state,
+                  const char *yes, const char *yes_word)
 {
     struct buf *b = &c->out;
     if (c->json) {
@@ -53,7 +53,8 @@ static int run_now_one(struct cli *c, int64_t id)
     if (rc == PAWL_OK) state = PAWL_STATE_READY;
     int x = answer(c, id, rc, state, "is due now", "due");
     if (rc == PAWL_TOOLATE && state == PAWL_STATE_DEAD)
-        cli_warn(c, "job %" PRId64 " is dead: use dead replay (pawl dead replay %" PRId64 ")", id, id);
+        cli_warn(c, "job %" PRId64 " is dead: use dead replay (pawl dead replay %" PRId64 ")", id,
+                 id);
     return x;
 }
 

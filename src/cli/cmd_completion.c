@@ -225,12 +225,12 @@ static int fish_run(struct cli *c)
 static const char *const bash_examples[] = {"source <(pawl completion bash)", NULL};
 static const char *const zsh_examples[] = {"pawl completion zsh > _pawl", NULL};
 static const char *const fish_examples[] = {"pawl completion fish | source", NULL};
-static const struct cmd_entry cmd_bash = {.name = "bash", .synopsis = "", .run = bash_run,
-                                          .summary = "a script for bash", .examples = bash_examples};
-static const struct cmd_entry cmd_zsh = {.name = "zsh", .synopsis = "", .run = zsh_run,
-                                         .summary = "a script for zsh", .examples = zsh_examples};
-static const struct cmd_entry cmd_fish = {.name = "fish", .synopsis = "", .run = fish_run,
-                                          .summary = "a script for fish", .examples = fish_examples};
+static const struct cmd_entry cmd_bash = {.name = "bash", .run = bash_run, .synopsis = "",
+    .summary = "a script for bash", .examples = bash_examples};
+static const struct cmd_entry cmd_zsh = {.name = "zsh", .run = zsh_run, .synopsis = "",
+    .summary = "a script for zsh", .examples = zsh_examples};
+static const struct cmd_entry cmd_fish = {.name = "fish", .run = fish_run, .synopsis = "",
+    .summary = "a script for fish", .examples = fish_examples};
 static const struct cmd_entry *const subs[] = {&cmd_bash, &cmd_zsh, &cmd_fish, NULL};
 const struct cmd_entry cmd_completion = {
     .name = "completion",

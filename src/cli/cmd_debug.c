@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cmd_debug.c - pawl debug: print the tables the code itself runs by. Nothing here has a second copy:
- * tests compare these pages with the documents. */
+/* cmd_debug.c - pawl debug: print the tables the code itself runs by. Nothing here is a second
+ * copy: tests compare these pages with the documents. */
 #include <inttypes.h>
 #include <string.h>
 

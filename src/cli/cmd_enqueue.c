@@ -17,7 +17,8 @@ void enqueue_warn_unknown(struct cli *c, const char *task, const struct pawl_enq
     struct buf t = {0};
     cli_safe(&t, task, 0);
     if (a->near[0])
-        cli_warn(c, "no worker has declared task '%s' yet; the nearest is '%s'", buf_str(&t), a->near);
+        cli_warn(c, "no worker has declared task '%s' yet; the nearest is '%s'", buf_str(&t),
+                 a->near);
     else
         cli_warn(c, "no worker has declared task '%s' yet; the job waits until one does",
                  buf_str(&t));
@@ -178,7 +179,7 @@ const struct cmd_entry cmd_enqueue = {
     .run = enqueue_run,
     .operands_max = 2,
     .notes = "ARGS is JSON (default {}), kept byte for byte; - reads it from standard input.\n"
-             "A line of --bulk: {\"task\":\"charge\",\"args\":{\"order\":42},\"key\":\"order-42\"}; also "
-             "source, queue,\npriority, run_at or in, expires_at, max_retries, entity, version, "
-             "headers.\n",
+             "A line of --bulk: {\"task\":\"charge\",\"args\":{\"order\":42},\"key\":\"o-42\"};\n"
+             "also source, queue, priority, run_at or in, expires_at, max_retries, entity,\n"
+             "version, headers.\n",
 };

@@ -38,7 +38,8 @@ static const struct cli_opt opts[] = {
     {"task", 0, "TASK", "a task instead of a queue", 0},
     {NULL, 0, NULL, NULL, 0},
 };
-static const char *const pause_examples[] = {"pawl pause default", "pawl pause --task charge", NULL};
+static const char *const pause_examples[] = {"pawl pause default", "pawl pause --task charge",
+                                             NULL};
 const struct cmd_entry cmd_pause = {
     .name = "pause",
     .synopsis = "QUEUE | --task TASK",

@@ -92,8 +92,8 @@ const struct cmd_entry cmd_queues = {
     .summary = "depth and age of every queue",
     .examples = queues_examples,
     .run = queues_run,
-    .notes = "Elsewhere than on a terminal tab-separated: queue, due, later, running, dead, age of\n"
-             "the oldest due job, open or paused.\n",
+    .notes = "Elsewhere than on a terminal tab-separated: queue, due, later, running, dead, age\n"
+             "of the oldest due job, open or paused.\n",
 };
 
 static const char *const stats_examples[] = {"pawl stats --json", NULL};

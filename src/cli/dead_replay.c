@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* dead_replay.c - pawl dead replay: by id, or all that match a filter at its start.
  *
- * Keeps: the ids are fixed before the first replay, so that a job which dies again while this runs is
- *        not replayed by it. Each replay is one transaction and happens once (the store's compare
- *        and set), whoever else does the same.
+ * Keeps: the ids are fixed before the first replay, so that a job which dies again while this runs
+ *        is not replayed by it. Each replay is one transaction and happens once (the store's
+ *        compare and set), whoever else does the same.
  */
 #include <assert.h>
 #include <errno.h>
@@ -260,9 +260,9 @@ static int dead_replay_run(struct cli *c)
         x = replay_all(&r, ids, n);
         int64_t good = r.count[R_REPLAYED] + r.count[R_WOULD];
         if (filter && !c->json)
-            buf_printf(&c->out, "%" PRId64 " %s, %" PRId64 " of them stale, %" PRId64 " left as they "
-                       "are\n", good, r.dry_run ? "would be replayed" : "replayed", r.stale,
-                       (int64_t)n - good);
+            buf_printf(&c->out, "%" PRId64 " %s, %" PRId64 " of them stale, %" PRId64
+                       " left as they are\n", good, r.dry_run ? "would be replayed" : "replayed",
+                       r.stale, (int64_t)n - good);
         /* In a filtered run others may have been faster: that is no failure. */
         bool negative = r.count[R_REFUSED] > 0 || (!filter && good < (int64_t)n);
         if (x == 0 && negative) x = EXIT_NO;

@@ -179,7 +179,8 @@ static void report(struct bulk *k, const struct pawl_error *e)
                    text_count(k->stored - k->created, d, sizeof d));
     }
     if (k->unwarned > 0)
-        cli_warn(k->c, "%" PRId64 " more jobs of tasks that no worker has declared yet", k->unwarned);
+        cli_warn(k->c, "%" PRId64 " more jobs of tasks that no worker has declared yet",
+                 k->unwarned);
 }
 
 /* The line of an error: what, how much is stored, how to go on. */

@@ -14,7 +14,7 @@ int cli_conf(struct cli *c, bool need)
     if (c->conf) return 0;
     if (!c->config && access(path, F_OK) != 0) {
         if (!need) return 0;
-        return cli_error(c, EXIT_CONFIG, "no ./pawl.conf here; give the configuration with -c FILE");
+        return cli_error(c, EXIT_CONFIG, "no ./pawl.conf here; name a configuration with -c FILE");
     }
     enum pawl_rc rc = conf_read(path, &c->conf, &e);
     if (rc == PAWL_OK) return 0;
@@ -36,8 +36,8 @@ static int url_check(struct cli *c, const char *from, const char *url)
                          "%s: PostgreSQL stores are not in this version; use sqlite:PATH", from);
     if (starts(url, "sqlite:") && n > strlen("sqlite:")) return 0;
     if (n > 3 && strcmp(url + n - 3, ".db") == 0 && !starts(url, "sqlite:")) return 0;
-    return cli_error(c, EXIT_USAGE, "%s '%s': not a store; give sqlite:PATH, or a file ending in .db",
-                     from, url);
+    return cli_error(c, EXIT_USAGE,
+                     "%s '%s': not a store; give sqlite:PATH, or a file ending in .db", from, url);
 }
 
 int cli_url(struct cli *c, const char **url)
@@ -71,7 +71,8 @@ int cli_fail_open(struct cli *c, const char *url, const struct pawl_error *e)
         return cli_error(c, pawl_rc_exit(e->rc), "no store at %s; run pawl init%s%s", path,
                          c->db ? " --db " : "", c->db ? c->db : "");
     if (e->rc == PAWL_OLDER)
-        return cli_error(c, pawl_rc_exit(e->rc), "%s: %s; run pawl init to migrate it", path, e->msg);
+        return cli_error(c, pawl_rc_exit(e->rc), "%s: %s; run pawl init to migrate it", path,
+                         e->msg);
     return cli_fail(c, e);
 }
 

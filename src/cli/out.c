@@ -141,7 +141,7 @@ void cli_json_text(struct buf *b, const char *name, const char *s, size_t n)
     bool one_line = !memchr(s, '\n', n) && !memchr(s, '\r', n);
     if (valid) {
         name_put(b, name);
-        /* A line break outside strings is the only one valid JSON can hold: a blank says the same. */
+        /* Valid JSON holds line breaks only between its tokens: there a blank says the same. */
         if (one_line) buf_put(b, s, n);
         else
             for (size_t i = 0; i < n; i++) buf_putc(b, s[i] == '\n' || s[i] == '\r' ? ' ' : s[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* page.c - the page of one job: what it is, every attempt with its evidence, what can be done next. */
+/* page.c - the page of one job: what it is, every attempt with its evidence, what can be done. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,8 +83,8 @@ static void origin(struct buf *b, const struct pawl_job *j)
 {
     if (j->replay_of) {
         row(b, "replay of");
-        buf_printf(b, "job %" PRId64 " (root %" PRId64 ", generation %d)\n", j->replay_of, j->root_id,
-                   j->gen);
+        buf_printf(b, "job %" PRId64 " (root %" PRId64 ", generation %d)\n", j->replay_of,
+                   j->root_id, j->gen);
     }
     if (j->replayed_as) {
         row(b, "replayed as");
@@ -200,8 +200,8 @@ static void hint(struct page *p)
         buf_printf(b, "\nnext: pawl dead replay %" PRId64 " (--args JSON to fix the args), or "
                    "pawl dead discard %" PRId64 " --reason TEXT\n", id, id);
     else if (p->state == PAWL_STATE_READY && p->run_at_us > cli_now_us())
-        buf_printf(b, "\nnext: pawl run-now %" PRId64 " skips the wait; pawl cancel %" PRId64 "\n", id,
-                   id);
+        buf_printf(b, "\nnext: pawl run-now %" PRId64 " skips the wait; pawl cancel %" PRId64 "\n",
+                   id, id);
     else if (p->state == PAWL_STATE_READY)
         buf_printf(b, "\nnext: it is due and waits for a worker that serves task %s and queue %s; "
                    "pawl cancel %" PRId64 "\n", p->task, p->queue, id);
@@ -215,7 +215,8 @@ int show_job_page(struct cli *c, int64_t id, bool only_dead)
     struct pawl_error e = {.rc = PAWL_OK};
     if (pawl_job(c->pawl, id, page_job, &p, &e) != PAWL_OK) return cli_fail(c, &e);
     if (p.not_dead)
-        return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id, pawl_state_name(p.state));
+        return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id,
+                         pawl_state_name(p.state));
     if (pawl_attempts(c->pawl, id, page_attempt, &p, &e) != PAWL_OK) return cli_fail(c, &e);
     if (p.attempts > p.attempts_shown)
         buf_printf(&c->out, "\n%" PRId64 " older attempts were counted, not kept\n",

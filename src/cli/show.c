@@ -109,7 +109,8 @@ int show_job_line(struct cli *c, int64_t id, bool only_dead)
     size_t keep = c->out.n;
     if (pawl_job(c->pawl, id, line_job, &l, &e) != PAWL_OK) return cli_fail(c, &e);
     if (l.not_dead)
-        return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id, pawl_state_name(l.state));
+        return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id,
+                         pawl_state_name(l.state));
     buf_puts(&c->out, ",\"attempts\":[");
     if (pawl_attempts(c->pawl, id, line_attempt, &c->out, &e) != PAWL_OK) {
         c->out.n = keep; /* half an object is worse than none */

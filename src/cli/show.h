@@ -9,9 +9,9 @@
 void show_job_json(struct buf *b, const struct pawl_job *j);
 /* One attempt as an object. */
 void show_attempt_json(struct buf *b, const struct pawl_attempt *a);
-/* A job and its attempts as one object on one line. fetch=false reads no attempts. 0 or exit code. */
+/* A job and its attempts as one object on one line. 0, or the exit code, printed. */
 int show_job_line(struct cli *c, int64_t id, bool only_dead);
-/* The page of one job with every attempt, and what can be done next. 0, or the exit code, printed. */
+/* The page of one job with every attempt, and what can be done next. Returns as above. */
 int show_job_page(struct cli *c, int64_t id, bool only_dead);
 
 /* Rows of a list: header once (on a terminal), then a row each; tab-separated off a terminal. */
@@ -24,7 +24,7 @@ char *show_age(int64_t us, char *buf, size_t n);
 int show_state_parse(struct cli *c, const char *name, int *state_plus_1);
 /* The dead class of --class, checked: 0, or the error is printed and 64 returned. */
 int show_class_check(struct cli *c, const char *name);
-/* Call one(ctx, id) for every operand as a job id; the answer is 0 unless one came out otherwise. */
+/* Call one(c, id) for every operand as a job id; the answer is 0 unless one came out otherwise. */
 int show_each_id(struct cli *c, int (*one)(struct cli *c, int64_t id));
 
 #endif

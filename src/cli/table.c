@@ -2,9 +2,9 @@
 /* table.c - every verb of the `pawl` command, once, in the order in which help shows them. */
 #include "cli/cli.h"
 
-extern const struct cmd_entry cmd_init, cmd_enqueue, cmd_work, cmd_run, cmd_conf, cmd_apply, cmd_jobs,
-    cmd_job, cmd_dead, cmd_cancel, cmd_run_now, cmd_pause, cmd_resume, cmd_queues, cmd_stats,
-    cmd_check, cmd_prune, cmd_debug, cmd_completion, cmd_help;
+extern const struct cmd_entry cmd_init, cmd_enqueue, cmd_work, cmd_run, cmd_conf, cmd_apply,
+    cmd_jobs, cmd_job, cmd_dead, cmd_cancel, cmd_run_now, cmd_pause, cmd_resume, cmd_queues,
+    cmd_stats, cmd_check, cmd_prune, cmd_debug, cmd_completion, cmd_help;
 /* The effect runner: `pawl work` starts itself again with this verb. */
 extern const struct cmd_entry cmd_runner;
 
