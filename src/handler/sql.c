@@ -259,7 +259,7 @@ static bool bind_all(struct run *r)
     const struct job *job = r->job;
 
     if (r->t->needs_object && !args_are_object(job)) {
-        return refuse(r, OUT_PERMANENT, "args must be a JSON object: the statements take its members");
+        return refuse(r, OUT_PERMANENT, "args must be a JSON object: its members are used");
     }
     for (size_t i = 0; i < r->t->params_n; i++) {
         const struct param *p = &r->t->params[i];
