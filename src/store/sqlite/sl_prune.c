@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_prune.c - retention, in bounded batches.
  *
- * Keeps: a job goes with its whole chain of replays, when all of it has ended, its newest member is
- *        not dead, and the newest end is old enough. Its key stays: the ledger takes over hash,
+ * Keeps: a job goes with its whole chain of replays, when all of it has ended, no member is dead
+ *        (dead letters are kept until a person discards them), and the newest end is old enough. Its key stays: the ledger takes over hash,
  *        length, state and result, and expires later, counted from the end. A key that is live or
  *        dead is never touched.
  */
@@ -17,9 +17,11 @@
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
 
 /* Roots whose chain has ended; the newest end and the answer that a duplicate gets. ?1: after id,
- * ?2: how many roots to look at. A member that waits or runs, or a dead newest member, keeps all. */
+ * ?2: how many roots to look at. A newest member that waits or runs, or any dead one, keeps all. */
 static const char *const ended_sql =
-    "SELECT j.id, j.task_id, n.id, n.state, n.ended_at_us, n.result, j.args, j.key IS NOT NULL, t.policy"
+    "SELECT j.id, j.task_id, n.id, n.state, n.ended_at_us, n.result, j.args, j.key IS NOT NULL, t.policy,"
+    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM pawl_x_job m"
+    "  JOIN pawl_x_dead d ON d.job_id = m.id WHERE m.root_id = j.id)"
     " FROM pawl_x_job j JOIN pawl_jobs n ON n.id ="
     "   coalesce((SELECT max(id) FROM pawl_x_job WHERE root_id = j.id), j.id)"
     " JOIN pawl_x_task t ON t.id = j.task_id"
@@ -51,11 +53,12 @@ static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune 
     r->ended_at_us = sqlite3_column_int64(q, 4);
     r->result = sl_dup(a, q, 5);
     r->bytes = sqlite3_column_bytes(q, 6);
-    r->hash = args_hash((const char *)sqlite3_column_text(q, 6), (size_t)r->bytes);
     r->keyed = sqlite3_column_int(q, 7) != 0;
     r->retention_us = p.retention_us;
     r->key_us = how->keys_older_us >= 0 ? how->keys_older_us : p.key_window_us;
-    r->go = strcmp(r->state, "dead") != 0 && old_enough(how, r, now_us);
+    r->go = sqlite3_column_int(q, 9) == 0 && old_enough(how, r, now_us);
+    if (r->go && r->keyed)
+        r->hash = args_hash((const char *)sqlite3_column_text(q, 6), (size_t)r->bytes);
 }
 
 static enum pawl_rc exec_ids(struct sqlite *sl, const char *sql, int64_t id, int64_t *changed,
