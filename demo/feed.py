@@ -136,9 +136,9 @@ def import_rows(rng, count, bad_each):
 
 
 def publish(rng, task, source, args, twice):
-    """Lines for `pawl enqueue --bulk`, `twice` of them doubled, shuffled. args: JSON texts by id."""
+    """Lines for `pawl enqueue --bulk`, `twice` of them doubled, shuffled. args: {id: JSON text}."""
     head = '{"task":"%s","source":"%s","key":"%s-%%s","args":%%s}' % (task, source, source)
-    lines = [head % item for item in args]
+    lines = [head % item for item in args.items()]
     lines += rng.sample(lines, int(len(lines) * twice))
     rng.shuffle(lines)
     return lines

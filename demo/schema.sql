@@ -4,10 +4,11 @@ CREATE TABLE product (
     sku      TEXT PRIMARY KEY,
     title    TEXT NOT NULL,
     price    INTEGER NOT NULL,
-    version  INTEGER NOT NULL
+    version  INTEGER NOT NULL,
+    changes  INTEGER NOT NULL DEFAULT 1     -- events that came in time to matter
 );
 
--- How many events of a product took effect, stale ones included. Adding 1 is the kind of work that
+-- How many events of a product took effect, late ones included. Adding 1 is the kind of work that
 -- shows every event run twice and every event lost, so the audit counts with it.
 CREATE TABLE product_events (
     sku      TEXT PRIMARY KEY,

@@ -194,7 +194,7 @@ class Shop:
 
     def publish_and_die(self, lines):
         """A publisher that is killed halfway: it wrote some batches, nobody knows which."""
-        part = "".join(line + "\n" for line in lines[:len(lines) * 6 // 10]).encode()
+        part = "".join(line + "\n" for line in lines).encode()
         publisher = subprocess.Popen([self.pawl, "enqueue", "--bulk", "-", "--db", self.db],
                                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL)
@@ -237,7 +237,8 @@ class Shop:
 
     def day(self):
         size, say = self.size, self.screen.line
-        waves = [self.lines[i::size.waves] for i in range(size.waves)]
+        n = -(-len(self.lines) // size.waves)
+        waves = [self.lines[i:i + n] for i in range(0, len(self.lines), n)]
         argv = [self.pawl, "work", "-c", "pawl.conf"]
         self.chaos = chaos.Chaos(self.rng, [chaos.Worker("worker-1", argv, self.dir),
                                             chaos.Worker("worker-2", argv, self.dir)], size.kill_s)
@@ -245,10 +246,9 @@ class Shop:
             w.start()
         begun = time.monotonic()
         self.chaos.begin(begun)
-        self.publish_and_die(waves[0])
-        self.notes["half"] = self.waiting_or_done()
+        self.publish_and_die(self.lines[:max(2500, n * 6 // 10)])
         say("  the publisher was killed after %s lines; the feed is published again from its start" %
-            format(self.notes["half"], ","))
+            format(self.accepted(), ","))
         fired, deadline = 0, begun + 45
         while True:
             now = time.monotonic()
@@ -268,13 +268,16 @@ class Shop:
         self.chaos.end()
         self.chaos.drain(10)
         self.notes["day"] = time.monotonic() - begun
-        self.screen.last = 0.0
-        self.progress(time.monotonic() + 10, begun)
+        self.screen.last = self.notes["looked"] = 0
+        self.progress(time.monotonic(), begun)
         say()
 
-    def waiting_or_done(self):
-        with audits.read_only(self.db) as db:
-            return db.execute("SELECT count(*) FROM pawl_enqueue").fetchone()[0]
+    def accepted(self):
+        db = audits.read_only(self.db)
+        try:
+            return db.execute("SELECT count(*) FROM pawl_jobs WHERE source <> ''").fetchone()[0]
+        finally:
+            db.close()
 
     def progress(self, now, begun):
         """One look at the shop's own tables, a few times a second. True if it looked."""
@@ -407,8 +410,8 @@ class Shop:
             self.audit.line(True, "dead letters: none that nobody took care of",
                             ["job %s: %s" % (d["id"], d["reason"]) for d in left])
             self.notes["states"] = audits.conservation(self.audit, db)
-            self.notes["runs"] = db.execute("SELECT sum(runs) FROM pawl_jobs WHERE task = 'charge'"
-                                            ).fetchone()[0]
+            self.notes["late"] = self.events - db.execute("SELECT sum(changes) FROM product"
+                                                          ).fetchone()[0]
         finally:
             db.close()
         done = subprocess.run([self.pawl, "check", "--db", self.db], stdout=subprocess.PIPE,
@@ -432,7 +435,7 @@ class Shop:
                 self.audit.passed, self.audit.passed))
         say("  %s events in %.0f s; %s duplicates absorbed, %s events came too late to matter" % (
             format(self.distinct, ","), notes["day"], format(stats.get("duplicates", 0), ","),
-            format(stats.get("stale", 0), ",")))
+            format(notes.get("late", 0), ",")))
         say("  %d kills survived: %d workers, %d programs and runners in mid-work, %d times everything"
             " at once" % (self.chaos.kills, killed["supervisor"], killed["child"],
                           killed["everything"]))
