@@ -256,7 +256,7 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
     return blame_alone(ef, st, out, &cause, e);
 }
 
-enum pawl_rc effect_batch(struct effect *ef, struct store *st, bool alone, struct effect_report *out,
+enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_report *out,
                           struct pawl_error *e)
 {
     struct pawl_error local;
@@ -270,7 +270,7 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, bool alone, struc
     memset(e, 0, sizeof *e);
     arena_reset(&ef->arena);
     const int64_t start = mono(ef);
-    rc = store_effect_begin(st, ef->o.lane, want, alone, &ef->arena, ef->jobs, &n, &out->info, e);
+    rc = store_effect_begin(st, ef->o.lane, want, &ef->arena, ef->jobs, &n, &out->info, e);
     if (rc != PAWL_OK || n == 0)
         return rc;
     out->claimed = ef->n = n;

@@ -38,13 +38,13 @@ struct effect_report {
     struct claim_info info;
     size_t claimed;         /* 0: nothing was due */
 };
-/* One batch, reruns and verdicts included. alone: see store_effect_begin.
+/* One batch, reruns and verdicts included. A suspect is a batch of its own, before all others.
  * returns OK | BUSY FULL IO NOMEM STORE: nothing was charged, back off and call again. */
 struct effect;              /* keeps the adaptive batch size between calls */
 struct effect *effect_new(const struct effect_opts *o);   /* NULL: out of memory */
 void effect_free(struct effect **ef);
-enum pawl_rc effect_batch(struct effect *ef, struct store *st, bool alone,
-                          struct effect_report *out, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_report *out,
+                          struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- leased mode --- */
 /* A slot is one leased job and its life in this worker. Owned by struct leased. */

@@ -118,10 +118,10 @@ enum pawl_rc store_guard(struct store *st, const struct lane_task *t, const stru
 }
 
 enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want,
-                                bool alone, struct arena *arena, struct job *jobs, size_t *n,
+                                struct arena *arena, struct job *jobs, size_t *n,
                                 struct claim_info *info, struct pawl_error *e)
 {
-    return st->ops->effect_begin(st, lane, want, alone, arena, jobs, n, info, e);
+    return st->ops->effect_begin(st, lane, want, arena, jobs, n, info, e);
 }
 
 enum pawl_rc store_effect_job(struct store *st, size_t i, struct pawl_error *e)

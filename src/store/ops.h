@@ -31,7 +31,7 @@ struct store_ops {
     enum pawl_rc (*resolve)(struct store *, struct settle *, size_t, const int64_t *, size_t, struct pawl_error *);
     enum pawl_rc (*held)(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);
     enum pawl_rc (*guard)(struct store *, const struct lane_task *, const struct job *, enum guard *, struct pawl_error *);
-    enum pawl_rc (*effect_begin)(struct store *, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+    enum pawl_rc (*effect_begin)(struct store *, const struct lane *, size_t, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
     enum pawl_rc (*effect_job)(struct store *, size_t, struct pawl_error *);
     enum pawl_rc (*effect_done)(struct store *, const struct lane_task *, const struct job *, const struct finding *, struct pawl_error *);
     enum pawl_rc (*effect_undo)(struct store *, struct pawl_error *);

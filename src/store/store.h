@@ -128,9 +128,9 @@ enum pawl_rc store_guard(struct store *st, const struct lane_task *t, const stru
                          enum guard *out, struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- effect mode: the open transaction is the lease --- */
-/* Begin, and read at most `want` due jobs in order (nothing is written yet). OK with *n == 0:
+/* Begin, and read at most `want` due jobs in order, or one suspect (nothing is written yet). *n == 0:
  * nothing is due and no transaction is open. */
-enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want, bool alone,
+enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want,
                                 struct arena *arena, struct job *jobs, size_t *n,
                                 struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
 /* Name job i as the one in hand (blame) and open its savepoint. */

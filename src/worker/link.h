@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* link.h - the words between supervisor and effect runner, one byte a packet over a socket pair.
  *
- *   supervisor -> runner   PAUSE: hold still and say PAUSED · RESUME · ALONE: nothing of ours runs,
- *                          one suspect may · DRAIN: finish the batch in hand and end
- *   runner -> supervisor   READY: claims from now on · PAUSED · WANT_ALONE: a suspect waits, I hold
- *                          still until ALONE · ALONE_OVER · IDLE: nothing is due · BUSY: work again
- * The supervisor arbitrates: a runner that waits for ALONE answers PAUSE at once, so two suspects,
- * one on each side, run one after the other. The end of the stream means: the other side is gone.
+ *   supervisor -> runner   PAUSE: hold still and say PAUSED, a leased suspect is to run · RESUME ·
+ *                          DRAIN: finish the batch in hand and end
+ *   runner -> supervisor   READY: claims from now on · PAUSED · IDLE: nothing is due · BUSY: work again
+ * A suspect of the runner needs no word: it runs in a transaction of its own, and if everything dies
+ * then, it is the one that was there twice (sl_reap.c). The end of the stream: the other side is gone.
  */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H
@@ -16,8 +15,8 @@
 enum link_word {
     LINK_END = -1,   /* the other side is gone */
     LINK_NONE = 0,   /* nothing to read now */
-    LINK_PAUSE, LINK_RESUME, LINK_ALONE, LINK_DRAIN,
-    LINK_READY, LINK_PAUSED, LINK_WANT_ALONE, LINK_ALONE_OVER, LINK_IDLE, LINK_BUSY,
+    LINK_PAUSE, LINK_RESUME, LINK_DRAIN,
+    LINK_READY, LINK_PAUSED, LINK_IDLE, LINK_BUSY,
 };
 /* Both ends CLOEXEC. 0, or -1 with errno. */
 int link_pair(int fd[2]);

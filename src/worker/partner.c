@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* partner.c - the supervisor's side of the effect runner: start, talk, restart, end.
  *
- * Keeps: a runner's death is charged (engine_reap_runner) before its successor starts; neither side
- *        runs anything while the other runs a suspect.
+ * Keeps: a runner's death is charged (engine_reap_runner) before its successor starts; the runner
+ *        holds still while a leased suspect runs.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -95,7 +95,7 @@ static void start(struct sup *s, int64_t now_us)
         p->fd = fd[0];
         p->phase = PARTNER_STARTING;
         p->up_at_us = now_us;
-        p->idle = p->pausing = p->paused = p->want_alone = p->alone = p->ending = p->killed = false;
+        p->idle = p->pausing = p->paused = p->ending = p->killed = false;
         return;
     }
     if (fd[0] >= 0) (void)close(fd[0]);
@@ -155,7 +155,7 @@ static void died(struct sup *s, int64_t now_us)
     code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     p->fd = -1;
     p->phase = PARTNER_DOWN;
-    p->pausing = p->paused = p->want_alone = p->alone = false;
+    p->pausing = p->paused = false;
     s->look = s->active = true;
     if (p->ending && (sig < 0 || p->killed)) {
         log_line(LOG_DEBUG, "runner.stop", "s:worker", s->id, "i:exit", (int64_t)code, NULL);
@@ -193,11 +193,6 @@ void partner_hear(struct sup *s, int64_t now_us)
         case LINK_PAUSED:
             p->paused = p->pausing;
             break;
-        case LINK_WANT_ALONE: p->want_alone = true; break;
-        case LINK_ALONE_OVER:
-            p->want_alone = p->alone = false;
-            s->look = true;
-            break;
         case LINK_IDLE: p->idle = true; break;
         case LINK_BUSY:
             p->idle = false;
@@ -223,10 +218,6 @@ void partner_arbitrate(struct sup *s)
 
     if (p->pausing && !children_alone(s)) {
         if (say(s, LINK_RESUME)) p->pausing = p->paused = false;
-    }
-    if (p->want_alone && !p->alone && !p->pausing && s->phase == PHASE_WORK
-        && (s->leased == NULL || leased_busy(s->leased) == 0)) {
-        p->alone = say(s, LINK_ALONE);
     }
 }
 

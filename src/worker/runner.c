@@ -3,7 +3,7 @@
  *
  * May assume: descriptor 0 is the socket to its supervisor, 3 the worker's locked side file; it
  *             dies with its supervisor.
- * Keeps: while paused or waiting to be alone it touches no job; told to end, it finishes its batch.
+ * Keeps: while paused it touches no job; a suspect has a transaction of its own; told to end, it finishes its batch.
  * Never: starts a process, settles leased jobs, reaps.
  */
 #include "worker/worker.h"
@@ -48,7 +48,7 @@ struct runner {
     struct lanes lanes;
     struct sql_task **tasks;        /* parallel to lanes.effect */
     struct effect *effect;
-    bool paused, want_alone, alone; /* see link.h */
+    bool paused;                    /* see link.h */
     bool idle;                      /* as last said to the supervisor */
     int64_t next_due_us;            /* monotonic; INT64_MAX: nothing waits */
     int64_t backoff_us;
@@ -149,10 +149,6 @@ static bool hear(struct runner *r)
             if (!say(r, LINK_PAUSED)) return false;
             break;
         case LINK_RESUME: r->paused = false; break;
-        case LINK_ALONE:
-            r->want_alone = false;
-            r->alone = true;
-            break;
         default: return false; /* DRAIN, or the supervisor is gone */
         }
     }
@@ -221,15 +217,12 @@ static void back_off(struct runner *r, const struct pawl_error *e)
 static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
 {
     struct effect_report rep;
-    bool alone = r->alone;
     enum pawl_rc rc;
 
     memset(&rep, 0, sizeof rep);
     *more = false;
     watchdog(true);
-    rc = effect_batch(r->effect, r->st, alone, &rep, e);
-    r->alone = false;
-    if (alone && !say(r, LINK_ALONE_OVER)) return PAWL_OK;
+    rc = effect_batch(r->effect, r->st, &rep, e);
     if (rc != PAWL_OK) {
         if (!passing(rc)) return rc;
         back_off(r, e);
@@ -243,12 +236,6 @@ static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
     if (rep.info.next_due_us > 0) {
         r->next_due_us = mono(r) + rep.info.next_due_us - store_now_us(r->st);
     }
-    if (rep.info.suspect_waiting && !alone) {
-        r->want_alone = say(r, LINK_WANT_ALONE);
-        *more = true;
-    } else if (alone) {
-        *more = true;
-    }
     return PAWL_OK;
 }
 
@@ -258,7 +245,7 @@ static enum pawl_rc loop(struct runner *r, struct pawl_error *e)
     enum pawl_rc rc = PAWL_OK;
 
     while (rc == PAWL_OK && hear(r)) {
-        if (r->paused || r->want_alone) {
+        if (r->paused) {
             (void)wait_for(r, -1, false);
             look = true;
         } else if (look) {

@@ -76,9 +76,7 @@ static size_t count(const struct sup *s, enum slot_phase phase)
 
 static bool may_claim(const struct sup *s)
 {
-    if (s->phase != PHASE_WORK || s->partner.want_alone || s->partner.alone || children_alone(s)) {
-        return false;
-    }
+    if (s->phase != PHASE_WORK || children_alone(s)) return false;
     return !s->suspect_waits || count(s, SLOT_HELD) + count(s, SLOT_RUNNING) == 0;
 }
 
@@ -192,8 +190,7 @@ static void end_when_empty(struct sup *s, int64_t now_us)
     struct pawl_error e = {0};
     const struct partner *p = &s->partner;
     bool idle = s->leased == NULL || (leased_busy(s->leased) == 0 && !s->look);
-    bool runner_idle = p->phase == PARTNER_NONE
-        || (p->phase == PARTNER_UP && p->idle && !p->want_alone);
+    bool runner_idle = p->phase == PARTNER_NONE || (p->phase == PARTNER_UP && p->idle);
 
     if (!s->o->until_empty || s->phase != PHASE_WORK || now_us < s->empty_at_us
         || now_us < s->retry_at_us) {

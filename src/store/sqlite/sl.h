@@ -132,7 +132,7 @@ SL_VERB sl_turn(struct store *, struct settle *, size_t, const struct lane *, si
 SL_VERB sl_resolve(struct store *, struct settle *, size_t, const int64_t *, size_t, struct pawl_error *);
 SL_VERB sl_held(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);
 SL_VERB sl_guard(struct store *, const struct lane_task *, const struct job *, enum guard *, struct pawl_error *);
-SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
 SL_VERB sl_effect_job(struct store *, size_t, struct pawl_error *);
 SL_VERB sl_effect_done(struct store *, const struct lane_task *, const struct job *, const struct finding *, struct pawl_error *);
 SL_VERB sl_effect_undo(struct store *, struct pawl_error *);

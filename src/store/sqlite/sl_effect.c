@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "store/sqlite/sl.h"
 
-enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want, bool alone,
+enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want,
                              struct arena *arena, struct job *jobs, size_t *n,
                              struct claim_info *info, struct pawl_error *e)
 {
@@ -24,7 +24,7 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
     *n = 0;
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
-    rc = sl_choose(sl, lane, want, alone, arena, jobs, n, info, e);
+    rc = sl_choose(sl, lane, want, true, arena, jobs, n, info, e);
     if (rc != PAWL_OK || *n == 0) {
         sl_rollback(sl);
         sl_leave(sl);

@@ -148,6 +148,9 @@ static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id,
     sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
     if ((rc = sl_run(r->sl, q, e)) != PAWL_OK || sqlite3_changes(r->sl->db) != 1)
         return rc;
+    /* The attempt row that follows is ours. Under the old lease it would tell the owner, should it
+     * wake and settle, that its own settle had been committed before. */
+    env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
     return place(r, job, task_id, charged, e);
 }
 
@@ -204,7 +207,10 @@ static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool c
     return place(r, &job, task_id, charged, e);
 }
 
-/* The effect runner's last words. leased_n: running rows that died with it. */
+/* The effect runner's last words. leased_n: running rows that died with it. A suspect ran in a
+ * transaction of its own: if it died again, with or without leased jobs, it is the one that was there
+ * twice, and it is charged, whatever the phase. (The leased ones become suspects, and those run
+ * quite alone: the runner holds still.) */
 static enum pawl_rc read_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
                                struct pawl_error *e)
 {
@@ -225,14 +231,14 @@ static enum pawl_rc read_blame(struct reaper *r, const struct side_blame *b, siz
         return rc;
     if (sqlite3_changes(r->sl->db) != 1)
         return PAWL_OK; /* read before */
-    /* A suspect runs alone, so whatever its phase, its death is its own. */
-    if (phase == BLAME_COMMIT && !(b->alone && leased_n == 0)) {
+    if (phase == BLAME_COMMIT && !b->alone) {
         for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)
             rc = blame_job(r, b->jobs[i].id, b->jobs[i].runs, false, e);
         return rc;
     }
     const uint32_t hand = phase == BLAME_COMMIT ? 0 : b->hand;
-    return hand < n ? blame_job(r, b->jobs[hand].id, b->jobs[hand].runs, leased_n == 0, e) : PAWL_OK;
+    const bool charged = leased_n == 0 || b->alone;
+    return hand < n ? blame_job(r, b->jobs[hand].id, b->jobs[hand].runs, charged, e) : PAWL_OK;
 }
 
 static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, struct pawl_error *e)
