@@ -172,8 +172,12 @@ class Jobs(PawlTest):
         answer = self.json("enqueue", "note", '{"text":"x"}', "--key", "k")[0]
         self.assertEqual((answer["id"], answer["created"], answer["state"]), ("1", False, "done"))
         self.fails(65, "enqueue", "note", '{"text":"z"}', "--key", "k")
-        self.assertEqual(self.json("prune", "--keys-older", "0")[0]["keys"], 1)
-        self.assertEqual(self.json("enqueue", "note", '{"text":"z"}', "--key", "k")[0]["id"], "3")
+        self.enqueue("note", '{"text":"y"}', "--key", "short")
+        self.work()
+        out = self.json("prune", "--done-older", "0", "--keys-older", "0")[0]
+        self.assertEqual((out["jobs"], out["keys"]), (1, 1))
+        answer = self.json("enqueue", "note", '{"text":"z"}', "--key", "short")[0]
+        self.assertEqual((answer["id"], answer["created"]), ("4", True))
         self.assertIs(self.json("enqueue", "other", "{}", "--key", "k")[0]["created"], False)
         self.fails(64, "prune", "--done-older", "x", says="duration")
 
