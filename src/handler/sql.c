@@ -113,6 +113,10 @@ static enum pawl_rc open_statements(struct sql_task *t, struct store *st, const 
         }
         rc = store_stmt_prepare(st, c->text, &t->st[i].stmt, e);
         if (rc != PAWL_OK) {
+            bool pinned = false;
+            /* Whoever starts us wrote it into the configuration: that is what must change. */
+            if (rc == PAWL_SQL) (void)classify_sqlite(e->native, &pinned);
+            if (pinned) e->rc = PAWL_CONFIG;
             return pawl_wrap(e, "%s:%d: task %s, statement %zu", conf->path, c->line, t->conf->name,
                              i + 1);
         }

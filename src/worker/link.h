@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* link.h - the words between supervisor and effect runner, one byte a packet over a socket pair.
  *
- *   supervisor -> runner   PAUSE: hold still and say PAUSED, a leased suspect is to run · RESUME ·
+ *   supervisor -> runner   PAUSE: hold still and say PAUSED, a leased suspect is to run; RESUME;
  *                          DRAIN: finish the batch in hand and end
- *   runner -> supervisor   READY: claims from now on · PAUSED · IDLE: nothing is due · BUSY: work again
- * A suspect of the runner needs no word: it runs in a transaction of its own, and if everything dies
- * then, it is the one that was there twice (sl_reap.c). The end of the stream: the other side is gone.
+ *   runner -> supervisor   READY: claims from now on; PAUSED; IDLE: nothing is due; BUSY: again
+ * A suspect of the runner needs no word: it runs in a transaction of its own, and if everything
+ * dies then, it is the one that was there twice (sl_reap.c). The end of the stream: the other side
+ * is gone.
  */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H

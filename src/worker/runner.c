@@ -3,7 +3,8 @@
  *
  * May assume: descriptor 0 is the socket to its supervisor, 3 the worker's locked side file; it
  *             dies with its supervisor.
- * Keeps: while paused it touches no job; a suspect has a transaction of its own; told to end, it finishes its batch.
+ * Keeps: while paused it touches no job; a suspect has a transaction of its own; told to end, it
+ *        finishes its batch.
  * Never: starts a process, settles leased jobs, reaps.
  */
 #include "worker/worker.h"
@@ -204,6 +205,7 @@ static bool passing(enum pawl_rc rc)
 
 static void back_off(struct runner *r, const struct pawl_error *e)
 {
+    if (flags.drain != 0) return; /* our own interrupt, or the next worker's trouble */
     if (log_gate(&r->gate, LOG_EVERY_US)) {
         log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane", "effect", "s:rc",
                  pawl_rc_name(e->rc), "s:why", e->msg, "i:more", r->gate.swallowed, NULL);

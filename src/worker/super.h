@@ -96,7 +96,7 @@ void partner_tick(struct sup *s, int64_t now_us);     /* start it when its time 
 int64_t partner_next_us(const struct sup *s);
 void partner_hear(struct sup *s, int64_t now_us);
 bool partner_still(struct sup *s);                    /* it holds still for a leased suspect */
-void partner_arbitrate(struct sup *s);                /* let it go on when no leased suspect is left */
+void partner_arbitrate(struct sup *s);                /* let it go on when that suspect is over */
 void partner_drain(struct sup *s);
 void partner_signal(struct sup *s, int sig);
 bool partner_gone(const struct sup *s);
