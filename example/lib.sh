@@ -32,6 +32,7 @@ run() {
     printf '$'
     for word in "$@"; do
         case $word in
+            *\'*) printf ' "%s"' "$(printf %s "$word" | sed 's/["\\$`]/\\&/g')" ;;
             *[!A-Za-z0-9_.,:/=-]* | '') printf " '%s'" "$word" ;;
             *) printf ' %s' "$word" ;;
         esac

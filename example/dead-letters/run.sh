@@ -15,7 +15,8 @@ cat >rows.jsonl <<'ROWS'
 ROWS
 run pawl enqueue --bulk rows.jsonl
 run work
-run sql "SELECT id, dead_class, reason, error FROM pawl_jobs WHERE state = 'dead' ORDER BY id"
+run sql "SELECT id, dead_class, error FROM pawl_jobs WHERE state = 'dead' ORDER BY id"
+run pawl dead show 2
 
 note "row 2: the args are wrong, so they are corrected for the replay"
 run pawl dead replay 2 --args '{"sku":"nut","qty":12,"place":"A2"}'

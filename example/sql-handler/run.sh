@@ -21,4 +21,4 @@ note "ann does not have 5000: the schema refuses"
 run pawl enqueue transfer '{"from":"ann","to":"bob","cents":5000}' --key order-3
 run work
 run sql "SELECT name, cents FROM account ORDER BY name"
-run sql "SELECT id, state, dead_class, reason, error FROM pawl_jobs WHERE state <> 'done'"
+run sql "SELECT id, state, dead_class, reason FROM pawl_jobs WHERE state <> 'done'"

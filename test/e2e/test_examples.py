@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_examples.py - every example prints exactly the transcript beside it.
 
-Compared after normalising what honestly differs between two runs: the build's path of the binary and
-instants. Rewrite the transcripts with PAWL_EXAMPLES_WRITE=1, then read the difference."""
+Compared after normalising what honestly differs between two runs: instants, durations, and the names of
+worker, host and build. Rewrite the transcripts with PAWL_EXAMPLES_WRITE=1, then read the difference."""
 import difflib
 import os
 import re
@@ -14,7 +14,15 @@ import unittest
 from pawltest import PAWL, ROOT, SLOW
 
 EXAMPLES = os.path.join(ROOT, "example")
-INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
+DIFFERS = (
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z \(\d+[smhd] ago\)"), "INSTANT (AGO)"),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "INSTANT"),
+    (re.compile(r"^(  worker +)[0-9a-f]{16}$", re.M), r"\1WORKER"),
+    (re.compile(r"^(  host +)\S+$", re.M), r"\1HOST"),
+    (re.compile(r"^(  build +)\S+$", re.M), r"\1BUILD"),
+    (re.compile(r"^(  took +)[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
+    (re.compile(r"\b(done in )[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
+)
 
 
 def names():
@@ -23,7 +31,9 @@ def names():
 
 
 def normalise(text):
-    return INSTANT.sub("INSTANT", text.replace(PAWL, "pawl"))
+    for pattern, word in DIFFERS:
+        text = pattern.sub(word, text)
+    return text
 
 
 class Examples(unittest.TestCase):
