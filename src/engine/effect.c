@@ -122,7 +122,8 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
     return store_effect_undo(st, e) == PAWL_OK ? PASS_OK : PASS_STORE;
 }
 
-/* Grow or shrink the batch so that it, its commit included, takes about the budget. */
+/* Grow or shrink the batch so that its work takes about the budget. Its flush is not counted: where
+ * one takes longer than the budget, batches would shrink to single jobs, where they help most. */
 static void adapt(struct effect *ef, size_t n, int64_t took_us)
 {
     if (n < ef->size || took_us <= 0)
@@ -269,19 +270,20 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
     memset(out, 0, sizeof *out);
     memset(e, 0, sizeof *e);
     arena_reset(&ef->arena);
-    const int64_t start = mono(ef);
     rc = store_effect_begin(st, ef->o.lane, want, &ef->arena, ef->jobs, &n, &out->info, e);
     if (rc != PAWL_OK || n == 0)
         return rc;
     out->claimed = ef->n = n;
     memset(ef->found, 0, n * sizeof *ef->found);
+    const int64_t start = mono(ef);
     const enum pass p = work(ef, st, n, &upto, &verdicts_n, e);
+    const int64_t worked_us = mono(ef) - start;
     rc = finish(ef, st, p, n, upto, verdicts_n, out, e);
     store_effect_end(st);
     if (want == 1 && ef->singly > 0)
         ef->singly--;
     else if (p == PASS_OK && upto == n)
-        adapt(ef, n, mono(ef) - start);
+        adapt(ef, n, worked_us);
     else if (p == PASS_OK) /* out of time: it was too much */
         ef->size = upto;
     return rc;
