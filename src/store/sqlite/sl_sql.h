@@ -51,7 +51,9 @@
            " WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3 AND run_at_us <= ?4"              \
            " ORDER BY run_at_us, id LIMIT ?5")                                                    \
     X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " SL_COUNTERS ", suspect"                   \
-               " FROM pawl_x_ready WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2"        \
+               /* left to itself the planner walks all that waits of the task */                  \
+               " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
+               " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2"                          \
                " ORDER BY rank, run_at_us, id LIMIT 100")                                         \
     X(JOB_READ, "SELECT coalesce(root_id, id), gen, source, key, args, headers, trace, entity,"   \
                 " version, max_retries, expires_at_us, created_at_us FROM pawl_x_job WHERE id = ?1") \
