@@ -69,7 +69,7 @@ def payments(audit, db, ledger, payable, orders):
         if [line["amount"] for line in charges[order]] != want:
             wrong.append("order %s was charged %d times, must be %d" % (
                 order, len(charges[order]), len(want)))
-    audit.line(True, "payments: %d payable orders, each charged exactly once in the gateway's books"
+    audit.line(True, "payments: %d payable orders, each charged exactly once by the gateway's books"
                % len(payable), wrong)
     table = {order: (amount, status, charge) for order, amount, status, charge in
              db.execute("SELECT id, amount, status, charge FROM orders")}
@@ -79,8 +79,8 @@ def payments(audit, db, ledger, payable, orders):
             want[order] = (payable[order], "paid", lines[0]["charge"])
     wrong = ["order %s is %s, must be %s" % (order, table.get(order), want.get(order))
              for order in sorted(want.keys() | table.keys()) if table.get(order) != want.get(order)]
-    audit.line(True, "order table: paid with the gateway's receipt, or new; %d orders agree with "
-               "the books" % len(want), wrong)
+    audit.line(True, "order table: %d orders, paid with the gateway's receipt or new, as its books "
+               "say" % len(want), wrong)
 
 
 def deliveries(audit, db, rows, what):
@@ -118,12 +118,19 @@ def dead_letters(audit, dead, expected, what):
     audit.line(True, what, wrong)
 
 
-def conservation(audit, db, unfinished_ok=0):
-    """Every accepted job has ended, in one of the ends there are. Returns the counts by state."""
+def conservation(audit, db, accepted):
+    """accepted: {task: how many jobs there must be, replays not counted}. Each has ended, once."""
+    have = Counter(dict(db.execute("SELECT task, count(*) FROM pawl_jobs WHERE replay_of IS NULL"
+                                   " GROUP BY task")))
+    wrong = ["%s: %d jobs, must be %d" % (task, have[task], accepted.get(task, 0))
+             for task in sorted(have.keys() | accepted.keys()) if have[task] != accepted.get(task, 0)]
     states = Counter(dict(db.execute("SELECT state, count(*) FROM pawl_jobs GROUP BY state")))
-    left = states["ready"] + states["running"]
-    audit.line(left == unfinished_ok, "jobs: %s accepted = %s done + %s dead%s" % (
-        format(sum(states.values()), ","), format(states["done"], ","), format(states["dead"], ","),
-        " + %s discarded" % states["dropped"] if states["dropped"] else ""),
-        ["%d jobs never ended" % left] if left != unfinished_ok else ())
-    return states
+    replayed = db.execute("SELECT count(*) FROM pawl_jobs WHERE state = 'dead'"
+                          " AND replayed_as IS NOT NULL").fetchone()[0]
+    left = sum(states.values()) - states["done"] - states["dead"] - states["dropped"]
+    if left:
+        wrong.append("%d jobs never ended" % left)
+    ends = [(states["done"], "done"), (states["dead"] - replayed, "dead"),
+            (replayed, "dead and replayed"), (states["dropped"], "discarded")]
+    audit.line(True, "jobs: %s = %s" % (format(sum(states.values()), ","), " + ".join(
+        "%s %s" % (format(n, ","), end) for n, end in ends if n)), wrong)

@@ -166,7 +166,7 @@ def tell(seed, kills, newest, sent, payable, found):
 
 
 def main(argv):
-    ap = argparse.ArgumentParser(prog="run demo naive", description="the naive shop, for contrast")
+    ap = argparse.ArgumentParser(prog="./run demo naive", description="the naive shop, for contrast")
     ap.add_argument("--small", action="store_true", help="a small shop")
     ap.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10000))
     ap.add_argument("--work", nargs=2, metavar=("DB", "PORT"), help=argparse.SUPPRESS)
