@@ -247,6 +247,14 @@ enum settle_result fx_settle(struct fx *f, const struct job *job, enum outcome o
     return s.result;
 }
 
+struct reap_report fx_reap(struct fx *f, struct store *st)
+{
+    struct reap_report out;
+
+    fx_ok(engine_reap(st, &f->clock.env, &out, &f->e), f);
+    return out;
+}
+
 /* --- effect mode --- */
 
 static void handle(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,

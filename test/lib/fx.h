@@ -32,6 +32,7 @@ struct fx_kind {
     bool (*ask)(struct fx *f, const char *sql, char *out, size_t n);    /* first value as text */
     void (*shut)(struct fx *f);                          /* closes the foreign connection */
     int64_t (*flushes)(void);                            /* durable commits of this process */
+    int64_t (*work)(struct store *st);                   /* steps of st since the last call */
 };
 extern const struct fx_kind fx_kinds[];
 extern const int fx_kinds_n;
@@ -90,6 +91,8 @@ struct finding fx_found(enum outcome o, const char *error);
 struct settle fx_decided(struct fx *f, const struct job *job, const struct finding *found);
 enum pawl_rc fx_turn(struct fx *f, struct settle *s, size_t n); /* settle only */
 enum settle_result fx_settle(struct fx *f, const struct job *job, enum outcome o);
+
+struct reap_report fx_reap(struct fx *f, struct store *st); /* with the engine's rules */
 
 /* --- effect mode: the handler writes (job, token) into the ledger table fx, then on_run --- */
 enum pawl_rc fx_batch(struct fx *f, struct effect_report *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "lib/fx.h"
 #include "lib/vfs.h"
+#include "store/sqlite/sl.h"
 
 static void place(struct fx *f)
 {
@@ -56,7 +57,19 @@ static void shut(struct fx *f)
     f->foreign = NULL;
 }
 
+/* Steps of the virtual machine in the store's own statements: what a verb costs, whatever the
+ * machine is doing besides. */
+static int64_t work(struct store *st)
+{
+    const struct sqlite *sl = sl_of(st);
+    int64_t n = 0;
+
+    for (int i = 0; i < SLQ_N; i++)
+        if (sl->q[i] != NULL) n += sqlite3_stmt_status(sl->q[i], SQLITE_STMTSTATUS_VM_STEP, 1);
+    return n;
+}
+
 const struct fx_kind fx_kinds[] = {
-    { "sqlite", place, run, ask, shut, vfs_wal_syncs },
+    { "sqlite", place, run, ask, shut, vfs_wal_syncs, work },
 };
 const int fx_kinds_n = (int)UT_N(fx_kinds);

@@ -18,7 +18,7 @@
 enum vfs_fault {
     VFS_ERROR,   /* IOERR_WRITE, IOERR_FSYNC, IOERR_TRUNCATE, IOERR_SHMMAP ... and nothing done */
     VFS_FULL,    /* SQLITE_FULL from a write, errors from the rest */
-    VFS_TORN,    /* a write does its first half, then fails; a sync is done and says it failed */
+    VFS_TORN,    /* a write does its first half, then fails */
     VFS_READ     /* reads fail, writes do not */
 };
 void vfs_install(void);              /* becomes the default VFS; again: nothing */
