@@ -33,7 +33,8 @@ static const struct { const char *name, *what, *sql; } checks[] = {
       " GROUP BY id HAVING count(*) > 1" },
     { "I6", "a token or counter is out of order",
       "SELECT job_id FROM pawl_x_running WHERE token <> runs + 1 UNION ALL"
-      " SELECT id FROM pawl_x_ready WHERE runs < failures + lost + releases + snoozes" },
+      " SELECT job_id FROM pawl_x_running WHERE NOT (" SL_SANE ") UNION ALL"
+      " SELECT id FROM pawl_x_ready WHERE NOT (" SL_SANE ") OR runs < failures + lost + releases + snoozes" },
     { "I8", "a bound was exceeded",
       "SELECT id FROM pawl_x_ready WHERE releases > 100 OR snoozes > 1000 OR failures > 1001"
       " UNION ALL SELECT job_id FROM pawl_x_dead WHERE releases > 100 OR snoozes > 1000 OR failures > 1001" },

@@ -27,6 +27,14 @@ struct reaper {
     int signal;
 };
 
+/* A damaged counter must not end whoever recovers the job. */
+static int64_t counter(sqlite3_stmt *q, int col)
+{
+    const int64_t v = sqlite3_column_int64(q, col);
+
+    return v < 0 ? 0 : v > SL_COUNTER_MAX ? SL_COUNTER_MAX : v;
+}
+
 enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, struct job **jobs,
                         int64_t **task_ids, size_t *n, struct pawl_error *e)
 {
@@ -53,11 +61,11 @@ enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, 
         job->queue_id = sqlite3_column_int64(q, 4);
         job->rank = sqlite3_column_int64(q, 5);
         job->run_at_us = sqlite3_column_int64(q, 6);
-        job->n.runs = sqlite3_column_int64(q, 7);
-        job->n.failures = sqlite3_column_int64(q, 8);
-        job->n.lost = sqlite3_column_int64(q, 9);
-        job->n.releases = sqlite3_column_int64(q, 10);
-        job->n.snoozes = sqlite3_column_int64(q, 11);
+        job->n.runs = counter(q, 7);
+        job->n.failures = counter(q, 8);
+        job->n.lost = counter(q, 9);
+        job->n.releases = counter(q, 10);
+        job->n.snoozes = counter(q, 11);
         job->suspect = sqlite3_column_int(q, 12) != 0;
         job->token = job->n.runs + 1;
         job->max_retries = -1;

@@ -4,6 +4,11 @@
 #define SL_SL_SQL_H
 
 #define SL_COUNTERS "runs, failures, lost, releases, snoozes"
+/* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it does
+ * not end every worker that meets it, and `pawl check` names it. */
+#define SL_COUNTER_MAX 1000000000000000LL
+#define SL_SANE "runs BETWEEN 0 AND 1000000000000000 AND min(failures, lost, releases, snoozes) >= 0" \
+                " AND max(failures, lost, releases, snoozes) <= 1000000000000000"
 
 #define SLQ_TABLE(X)                                                                              \
     /* transactions */                                                                            \
@@ -46,14 +51,14 @@
     /* choosing */                                                                                \
     X(NEXT_QUEUE, "SELECT min(queue_id) FROM pawl_x_ready WHERE task_id = ?1 AND queue_id > ?2")  \
     X(LEVEL, "SELECT rank, run_at_us, id FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2"  \
-             " AND rank > ?3 ORDER BY rank, run_at_us, id LIMIT 1")                               \
+             " AND rank > ?3 AND " SL_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
     X(DUE, "SELECT id, run_at_us, " SL_COUNTERS ", suspect FROM pawl_x_ready"                     \
            " WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3 AND run_at_us <= ?4"              \
-           " ORDER BY run_at_us, id LIMIT ?5")                                                    \
+           " AND " SL_SANE " ORDER BY run_at_us, id LIMIT ?5")                                    \
     X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " SL_COUNTERS ", suspect"                   \
                /* left to itself the planner walks all that waits of the task */                  \
                " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
-               " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2"                          \
+               " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2 AND " SL_SANE             \
                " ORDER BY rank, run_at_us, id LIMIT 100")                                         \
     X(JOB_READ, "SELECT coalesce(root_id, id), gen, source, key, args, headers, trace, entity,"   \
                 " version, max_retries, expires_at_us, created_at_us FROM pawl_x_job WHERE id = ?1") \
