@@ -163,7 +163,7 @@ GRIND = """
 [task grind]
 sql = INSERT INTO fx(job_id, attempt, key)
       SELECT :job_id, :job_attempt, :job_key FROM
-      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 20000) SELECT max(x) FROM c)
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 8000) SELECT max(x) FROM c)
 lost_cap = 100
 """
 
