@@ -187,12 +187,10 @@ static bool wait_for(struct runner *r, int64_t wait_us, bool wake)
 static bool wait_for_work(struct runner *r)
 {
     int64_t left = r->next_due_us == INT64_MAX ? NET_US : r->next_due_us - mono(r);
-    bool woken;
 
     if (left > NET_US) left = NET_US;
-    woken = left > 0 && wait_for(r, left, true);
-    if (woken) store_wake_clear(r->st);
-    return woken || store_changed(r->st) || mono(r) >= r->next_due_us;
+    if (left > 0 && wait_for(r, left, true)) store_wake_clear(r->st);
+    return store_changed(r->st) || mono(r) >= r->next_due_us; /* our own commits wake us, too */
 }
 
 /* --- batches --- */

@@ -209,12 +209,17 @@ static void end_when_empty(struct sup *s, int64_t now_us)
     }
 }
 
+static void foreign_commit(struct sup *s)
+{
+    if (store_changed(s->st)) s->look = s->changed = s->active = true;
+}
+
 static void timers(struct sup *s, int64_t now_us)
 {
     beat(s, now_us);
     if (now_us >= s->poll_at_us) {
         s->poll_at_us = now_us + POLL_US;
-        if (store_changed(s->st)) s->look = s->changed = s->active = true;
+        foreign_commit(s);
     }
     if (now_us >= s->due_at_us || now_us >= s->look_anyway_at_us) {
         s->look = true;
@@ -323,7 +328,7 @@ static void dispatch(struct sup *s, const struct epoll_event *ev, int64_t now_us
         read_signals(s, now_us);
     } else if (tag == TAG_WAKE) {
         store_wake_clear(s->st);
-        s->look = s->changed = s->active = true;
+        foreign_commit(s); /* our own commits wake us, too: those change nothing for us */
     } else if (tag == TAG_PARTNER) {
         partner_hear(s, now_us);
     }
