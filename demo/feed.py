@@ -72,13 +72,13 @@ def product_events(rng, catalogue, wanted):
     Returns (events, newest): events as dicts in the order of their ids, newest {sku: (version,
     price, title)}. With a small catalogue the histories are longer, so that there is work to do."""
     chosen = rng.sample(catalogue, min(wanted, len(catalogue)))
-    longest = max(3, min(60, 2 * wanted // max(1, len(chosen))))
+    longest = max(3, min(200, 2 * wanted // max(1, len(chosen))))
     events, newest = [], {}
     for sku, title, size in chosen:
         version, price = 0, 99 + size % 50000
         for _ in range(rng.randint(1, longest)):
             version += rng.randint(1, 3)            # the producer's row counter: gaps are normal
-            price += rng.choice((-1, 1)) * rng.randint(1, 40)
+            price = max(1, price + rng.choice((-1, 1)) * rng.randint(1, 40))
             events.append({"sku": sku, "title": title, "price": price, "version": version})
         newest[sku] = (version, price, title)
     return events, newest
