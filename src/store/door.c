@@ -232,6 +232,11 @@ enum pawl_rc store_pending(struct store *st, const struct lane *lane, struct pen
     return st->ops->pending(st, lane, out, e);
 }
 
+void store_patience(struct store *st, int64_t wait_us)
+{
+    st->ops->patience(st, wait_us);
+}
+
 enum pawl_rc store_maintain(struct store *st, struct pawl_error *e)
 {
     return st->ops->maintain(st, e);

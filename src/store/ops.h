@@ -52,6 +52,7 @@ struct store_ops {
     bool (*changed)(struct store *);
     void (*poke)(struct store *);
     enum pawl_rc (*pending)(struct store *, const struct lane *, struct pending *, struct pawl_error *);
+    void (*patience)(struct store *, int64_t);
     enum pawl_rc (*maintain)(struct store *, struct pawl_error *);
 };
 

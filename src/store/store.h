@@ -200,6 +200,9 @@ struct pending { int64_t due, running, retrying, later, paused; };
 /* What is left of a lane's tasks, whoever runs it. */
 enum pawl_rc store_pending(struct store *st, const struct lane *lane, struct pending *out,
                            struct pawl_error *e) PAWL_MUST_USE;
+/* How long a transaction waits for other writers before BUSY. 10 s after open: for people; a
+ * supervisor takes less, so that its children's time limits hold while a foreign writer sits. */
+void store_patience(struct store *st, int64_t wait_us);
 /* Checkpoint if due, shrink the log, warn about what hinders. Call about once a second. */
 enum pawl_rc store_maintain(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 

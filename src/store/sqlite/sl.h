@@ -38,6 +38,7 @@ struct sqlite {
     int wal_frames;            /* after the last commit, by the WAL hook */
     int ckpt_at;               /* checkpoint when the log has this many frames */
     int written_before;        /* page writes counted before this transaction */
+    int64_t wait_us;           /* patience with other writers */
     int64_t busy_until_us;     /* monotonic: how long to wait for the write lock */
     int64_t deadline_us; const volatile int *stop; /* for users' statements */
     bool timed_out;
@@ -47,6 +48,8 @@ struct sqlite {
     uint8_t batch_lease[16];
     int64_t warned_wal_us;
 };
+
+#define SL_WAIT_US 10000000 /* for other writers: a foreign one may hold the lock for 5 s */
 
 static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(void *)st; }
 

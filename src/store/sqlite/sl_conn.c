@@ -242,7 +242,7 @@ static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
 
     sqlite3_extended_result_codes(sl->db, 1);
     sqlite3_busy_handler(sl->db, on_busy, sl);
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + 10000000;
+    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
     if ((rc = pragma_is(sl, "PRAGMA journal_mode = WAL", "wal", e)) != PAWL_OK)
         return rc;
     if ((rc = sl_exec(sl, "PRAGMA synchronous = FULL", e)) != PAWL_OK)

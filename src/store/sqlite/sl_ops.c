@@ -110,6 +110,7 @@ static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
     return PAWL_OK;
 }
 
+static void op_patience(struct store *st, int64_t wait_us) { sl_of(st)->wait_us = wait_us; }
 static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->side); }
 static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->side); }
 static void op_poke(struct store *st) { side_wake(&sl_of(st)->side); }
@@ -146,7 +147,7 @@ static const struct store_ops ops = {
     .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
     .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
-    .maintain = sl_maintain,
+    .patience = op_patience, .maintain = sl_maintain,
 };
 
 static struct sqlite *make(const char *path, const struct store_opts *o)
@@ -161,6 +162,7 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
     sl->accept_wal_risk = o->accept_wal_risk;
     sl->lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
     sl->ckpt_at = 900;
+    sl->wait_us = SL_WAIT_US;
     sl->path = strdup(path);
     if (o->on_connect_n > 0)
         sl->on_connect = calloc(o->on_connect_n, sizeof *sl->on_connect);

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "store/sqlite/sl.h"
 
-#define TX_WAIT_US 10000000      /* how long to wait for other writers: foreign ones may hold 5 s */
 #define WAL_FRAMES_MAX 900       /* checkpoint from here on: the log stays under 1,000 pages */
 #define WAL_BYTES_SHRINK (8 << 20)
 #define WAL_BYTES_WARN (64 << 20)
@@ -33,9 +32,9 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
     assert(!sl->in_tx);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
-    if ((rc = side_lock(&sl->side, TX_WAIT_US, e)) != PAWL_OK)
+    if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
         return rc;
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + TX_WAIT_US;
+    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
     if ((rc = sl_q(sl, SLQ_BEGIN, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK) {
         side_unlock(&sl->side);
         return rc;
