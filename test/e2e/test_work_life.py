@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_work_life.py - a worker's life: policies, until-empty, drain, release, cancel, runner."""
 import os
+import re
 import signal
 import subprocess
 import time
 import unittest
 
-from pawltest import PAWL, SLOW, PawlTest
+from pawltest import PAWL, ROOT, SLOW, PawlTest
 
 # Waits for a file named like its args, at most 30 s; says on start.log that it started.
 HOLD = """#!/bin/sh
@@ -325,6 +326,22 @@ class RunnerTest(WorkTest):
         self.assertLess(time.monotonic() - began, 5 * SLOW)
         shown = self.job(job)
         self.assertEqual((shown["state"], shown["failures"], shown["lost"]), ("ready", 0, 0), shown)
+
+
+class LogTest(PawlTest):
+    make_store = check_at_end = False
+
+    def test_every_event_is_in_the_page_of_logs_and_no_other(self):
+        said = set()
+        for folder, _, files in os.walk(os.path.join(ROOT, "src")):
+            for name in files:
+                with open(os.path.join(folder, name), encoding="utf-8") as f:
+                    text = f.read()
+                said |= set(re.findall(r'log_line\([^"]*"([a-z_]+\.[a-z_]+)"', text))
+                said |= set(re.findall(r'"(job\.[a-z_]+)"', text))
+        with open(os.path.join(ROOT, "doc", "logs.md"), encoding="utf-8") as f:
+            told = set(re.findall(r"^\| `([a-z_.]+)` \|", f.read(), re.M))
+        self.assertEqual(said, told)
 
 
 class TroubleTest(WorkTest):
