@@ -91,7 +91,8 @@ const struct cmd_entry cmd_check = {
 
 static const struct cli_opt prune_opts[] = {
     {"done-older", 0, "DURATION", "done jobs ended longer ago than this (default: the task's)", 0},
-    {"keys-older", 0, "DURATION", "how long the keys of jobs pruned now outlive their end (default 30d)", 0},
+    {"keys-older", 0, "DURATION", "how long keys of jobs pruned now outlive their end (30d)",
+     0},
     {"dry-run", 0, NULL, "count, delete nothing", 0},
     {NULL, 0, NULL, NULL, 0},
 };

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pawltest.py - what end-to-end tests share: a directory of their own, the real binary, workers.
 
-Each test has a temporary directory with its store in it, runs the binary named by $PAWL_BIN (default:
-build/pawl), waits for events with a deadline, and ends with `pawl check` on its store.
+Each test has a temporary directory with its store in it, runs the binary named by $PAWL_BIN
+(default: build/pawl), waits for events with a deadline, and ends with `pawl check` on its store.
 """
 import json
 import os
@@ -21,7 +21,7 @@ SLOW = float(os.environ.get("PAWL_TEST_SLOW", "1"))
 
 
 class Result:
-    """What one run of the binary came to. out and err are text, out_bytes what was really written."""
+    """What one run of the binary came to. out and err are text; out_bytes: as it was written."""
 
     def __init__(self, words, done):
         self.words, self.code = words, done.returncode
@@ -31,7 +31,8 @@ class Result:
 
     def __str__(self):
         return "pawl %s: exit %d\n--- stdout\n%s\n--- stderr\n%s" % (
-            " ".join(repr(w)[:200] for w in self.words), self.code, self.out[-4000:], self.err[-4000:])
+            " ".join(repr(w)[:200] for w in self.words), self.code, self.out[-4000:],
+            self.err[-4000:])
 
 
 def strict(text):
@@ -48,7 +49,7 @@ def strict(text):
 
 
 class PawlTest(unittest.TestCase):
-    """A test with a store at self.db. check_at_end: `pawl check` must hold when the test is over."""
+    """A test with a store at self.db. check_at_end: `pawl check` must hold at the end."""
     check_at_end = True
     make_store = True
 
@@ -70,7 +71,8 @@ class PawlTest(unittest.TestCase):
 
     # --- running the binary ---
     def env(self, **more):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PAWL_") or k == "PAWL_TEST_SLOW"}
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith("PAWL_") or k == "PAWL_TEST_SLOW"}
         env.update({"PAWL_DB": "sqlite:" + self.db, "LC_ALL": "C.UTF-8", **more})
         return env
 
@@ -79,8 +81,9 @@ class PawlTest(unittest.TestCase):
         if isinstance(stdin, str):
             stdin = stdin.encode("utf-8")
         words = [w if isinstance(w, bytes) else str(w) for w in words]
-        done = subprocess.run([PAWL, *words], input=stdin or b"", stdout=stdout, cwd=cwd or self.dir,
-                              stderr=subprocess.PIPE, env=env or self.env(), timeout=timeout * SLOW)
+        done = subprocess.run([PAWL, *words], input=stdin or b"", stdout=stdout,
+                              stderr=subprocess.PIPE, cwd=cwd or self.dir,
+                              env=env or self.env(), timeout=timeout * SLOW)
         if done.stdout is None:
             done.stdout = b""
         return Result(words, done)

@@ -83,7 +83,8 @@ class Dead(PawlTest):
         out = self.json("dead", "replay", job, "--args", '{"sku": "bolt", "qty": 9}')[0]
         self.assertEqual((out["result"], out["new_id"], out["stale"]), ("replayed", "2", False))
         new = self.job("2")
-        self.assertEqual((new["key"], new["replay_of"], new["root_id"], new["gen"]), ("k-0", job, job, 1))
+        self.assertEqual((new["key"], new["replay_of"], new["root_id"], new["gen"]),
+                         ("k-0", job, job, 1))
         self.assertEqual(self.job(job)["replayed_as"], "2")
         out = self.json("dead", "replay", job, code=1)[0]
         self.assertEqual((out["result"], out["new_id"]), ("already_replayed", "2"))
@@ -108,8 +109,8 @@ class Dead(PawlTest):
         self.ok("dead", "replay", job)
         self.fails(64, "dead", "replay", job, "--again", says="--reason")
         self.fails(64, "dead", "replay", job, "--reason", "r", says="belongs to --again")
-        self.assertEqual(self.json("dead", "replay", job, "--again", "--reason", "the first was cancelled")
-                         [0]["new_id"], "3")
+        out = self.json("dead", "replay", job, "--again", "--reason", "the first was cancelled")
+        self.assertEqual(out[0]["new_id"], "3")
 
     def test_negative_answers(self):
         live = self.enqueue("other")
@@ -144,7 +145,8 @@ class Dead(PawlTest):
         began = time.monotonic()
         self.ok("dead", "replay", "--all", "--rate", "10/s")
         self.assertGreater(time.monotonic() - began, 0.45)
-        times = [t for t, in self.sql("SELECT created_at_us FROM pawl_jobs WHERE gen = 1 ORDER BY id")]
+        times = [row[0] for row in self.sql("SELECT created_at_us FROM pawl_jobs WHERE gen = 1 "
+                                            "ORDER BY id")]
         self.assertEqual(len(times), 6)
         self.assertGreater(times[-1] - times[0], 450000)
 
@@ -161,7 +163,8 @@ class Dead(PawlTest):
         self.assertEqual(self.sql("SELECT count(*) FROM pawl_jobs"), before)
 
     def test_stale_is_said_beforehand(self):
-        old = self.enqueue("price", '{"sku":"bolt","version":13}', "--key", "v13")   # refused by CHECK
+        # Version 13 is refused by the CHECK of the table.
+        old = self.enqueue("price", '{"sku":"bolt","version":13}', "--key", "v13")
         self.work()
         self.assertEqual(self.dead(), [old])
         self.enqueue("price", '{"sku":"bolt","version":14}', "--key", "v14")
@@ -177,8 +180,9 @@ class Dead(PawlTest):
     def test_two_operators_and_a_double_click(self):
         """Goal: whoever replays at the same time, each dead job is replayed once."""
         ids = self.bury(10)
-        running = [subprocess.Popen([PAWL, "dead", "replay", *ids], cwd=self.dir, env=self.env(),
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(6)]
+        running = [subprocess.Popen([PAWL, "dead", "replay", *ids], cwd=self.dir,
+                                    env=self.env(), stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE) for _ in range(6)]
         outs = [p.communicate()[0].decode() for p in running]
         self.assertEqual(sum(out.count(" replayed as ") - out.count("already replayed as ")
                              for out in outs), 10, outs)
@@ -204,7 +208,8 @@ class Dead(PawlTest):
         odd = [b'{"sku":  "nut",\n "qty": 9007199254740993 }', b'{"sku":"\xff"}']
         db = self.connect()
         for text in odd:
-            db.execute("INSERT INTO pawl_enqueue(task, args) VALUES ('fix', CAST(? AS TEXT))", (text,))
+            db.execute("INSERT INTO pawl_enqueue(task, args) VALUES ('fix', CAST(? AS TEXT))",
+                       (text,))
         self.work()
         out = self.json("dead", "export")
         self.assertEqual([o["id"] for o in out], ["1", "2"])

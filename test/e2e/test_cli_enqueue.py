@@ -22,7 +22,8 @@ class Init(PawlTest):
         """Goal: of 8 that start together all succeed, and exactly one says that it created."""
         import subprocess
         running = [subprocess.Popen([PAWL, "init", "--json"], cwd=self.dir, env=self.env(),
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(8)]
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                   for _ in range(8)]
         outs = [p.communicate() for p in running]
         self.assertEqual([p.returncode for p in running], [0] * 8, outs)
         self.assertEqual(sum(b'"created":true' in out for out, _ in outs), 1, outs)
@@ -54,16 +55,18 @@ class One(PawlTest):
 
     def test_every_option_reaches_the_job(self):
         job = self.job(self.enqueue(
-            "charge", '{"order": 42}', "--key", "k", "--source", "web", "--queue", "fast", "--priority",
-            "-7", "--at", "2031-02-03T04:05:06.789+02:00", "--expires", "2032-01-01T00:00:00Z",
-            "--max-retries", "9", "--entity", "sku-1", "--version", "9223372036854775807", "--header",
-            "a=1", "--header", "b=x=\"y\""))
+            "charge", '{"order": 42}', "--key", "k", "--source", "web", "--queue", "fast",
+            "--priority", "-7", "--at", "2031-02-03T04:05:06.789+02:00", "--expires",
+            "2032-01-01T00:00:00Z",
+            "--max-retries", "9", "--entity", "sku-1", "--version", "9223372036854775807",
+            "--header", "a=1", "--header", "b=x=\"y\""))
         for name, value in {
-                "task": "charge", "args": {"order": 42}, "key": "k", "source": "web", "queue": "fast",
-                "priority": -7, "run_at": "2031-02-03T02:05:06.789Z",
+                "task": "charge", "args": {"order": 42}, "key": "k", "source": "web",
+                "queue": "fast", "priority": -7, "run_at": "2031-02-03T02:05:06.789Z",
                 "expires_at": "2032-01-01T00:00:00.000Z", "max_retries": 9, "entity": "sku-1",
-                "version": 9223372036854775807, "headers": {"a": "1", "b": 'x="y"'}, "state": "ready",
-                "runs": 0, "failures": 0, "attempts": [], "worker": None, "result": None}.items():
+                "version": 9223372036854775807, "headers": {"a": "1", "b": 'x="y"'},
+                "state": "ready", "runs": 0, "failures": 0, "attempts": [], "worker": None,
+                "result": None}.items():
             self.assertEqual(job[name], value, name)
 
     def test_relative_times_count_from_now(self):
@@ -72,7 +75,8 @@ class One(PawlTest):
         at = {n: d.datetime.fromisoformat(job[n].replace("Z", "+00:00"))
               for n in ("created_at", "run_at", "expires_at")}
         self.assertAlmostEqual((at["run_at"] - at["created_at"]).total_seconds(), 3600, delta=30)
-        self.assertAlmostEqual((at["expires_at"] - at["created_at"]).total_seconds(), 7200, delta=30)
+        self.assertAlmostEqual((at["expires_at"] - at["created_at"]).total_seconds(), 7200,
+                               delta=30)
 
     def test_args_from_standard_input_byte_for_byte(self):
         text = ' {"a":1.0,\t"b":"\u00e9",\n "c":[ ] } \n'
@@ -99,19 +103,23 @@ class One(PawlTest):
 
     def test_bad_options_are_refused_and_nothing_is_stored(self):
         for words, says in (
-                (["--priority", "101"], "from -100 to 100"), (["--priority", "1.5"], "whole number"),
-                (["--max-retries", "-1"], "from 0 to 1000"), (["--version", "9223372036854775808",
-                                                              "--entity", "e"], "whole number"),
-                (["--in", "10"], "duration"), (["--in", "-1s"], "duration"), (["--at", "noon"], "RFC 3339"),
+                (["--priority", "101"], "from -100 to 100"),
+                (["--priority", "1.5"], "whole number"),
+                (["--max-retries", "-1"], "from 0 to 1000"),
+                (["--version", "9223372036854775808", "--entity", "e"], "whole number"),
+                (["--in", "10"], "duration"), (["--in", "-1s"], "duration"),
+                (["--at", "noon"], "RFC 3339"),
                 (["--in", "1s", "--at", "2031-01-01T00:00:00Z"], "not both"),
                 (["--expires", "soon"], "duration such as"), (["--header", "x"], "NAME=VALUE"),
-                (["--header", "a=1", "--header", "a=2"], "twice"), (["--from-line", "2"], "belongs to --bulk")):
+                (["--header", "a=1", "--header", "a=2"], "twice"),
+                (["--from-line", "2"], "belongs to --bulk")):
             with self.subTest(words=words):
                 self.fails(64, "enqueue", "t", *words, says=says)
-        for words, says in ((["t", "{}", "--queue", "a/b"], 'queue "a/b"'), (["t", "{}", "--key", ""], "key"),
+        for words, says in ((["t", "{}", "--queue", "a/b"], 'queue "a/b"'),
+                            (["t", "{}", "--key", ""], "key"),
                             (["Bad/Name"], 'task "Bad/Name"'),
-                            (["t", "{}", "--source", "s" * 256], "source"), (["t", "{}", "--key", b"\xff"],
-                                                                            "UTF-8")):
+                            (["t", "{}", "--source", "s" * 256], "source"),
+                            (["t", "{}", "--key", b"\xff"], "UTF-8")):
             with self.subTest(words=words):
                 self.fails(65, "enqueue", *words, says=says)
         self.fails(64, "enqueue", says="needs a TASK")
@@ -137,8 +145,8 @@ class One(PawlTest):
         self.ok("apply", "-c", "pawl.conf")
         done = self.pawl("enqueue", "chrage")
         self.assertEqual(done.code, 0, done)
-        self.assertRegex(done.err, "^pawl enqueue: warning: no worker has declared task 'chrage' yet; "
-                                   "the nearest is 'charge'\n$")
+        self.assertEqual(done.err, "pawl enqueue: warning: no worker has declared task 'chrage' "
+                                   "yet; the nearest is 'charge'\n")
         self.assertEqual(self.pawl("enqueue", "charge").err, "")
         self.assertIs(self.json("enqueue", "charge")[0]["task_known"], True)
 
@@ -152,10 +160,10 @@ class Bulk(PawlTest):
         return path
 
     def test_every_member_reaches_the_job(self):
-        path = self.bulk('{"task":"a"}', "", ' {"args" : [1,  2.0] ,"task":"b","key":"k","source":"s",'
-                         '"queue":"q","priority":-3,"run_at":"2031-01-01T00:00:00Z","expires_at":'
-                         '"2032-01-01T00:00:00+01:00","max_retries":0,"entity":"e","version":-5,'
-                         '"headers":{"h":"v"}}\r', '{"task":"c","in":"1h","key":null}',
+        path = self.bulk('{"task":"a"}', "", ' {"args" : [1,  2.0] ,"task":"b","key":"k",'
+                         '"source":"s","queue":"q","priority":-3,"run_at":"2031-01-01T00:00:00Z",'
+                         '"expires_at":"2032-01-01T00:00:00+01:00","max_retries":0,"entity":"e",'
+                         '"version":-5,"headers":{"h":"v"}}\r', '{"task":"c","in":"1h","key":null}',
                          '{"task":"d","args":null}', '{"t\\u0061sk":"e","args":"\\u0000"}')
         out = self.json("enqueue", "--bulk", path)
         self.assertEqual(out, [{"stored": 5, "created": 5, "duplicates": 0, "lines": 6,
@@ -164,9 +172,11 @@ class Bulk(PawlTest):
         self.assertEqual([j["task"] for j in jobs], list("abcde"))
         self.assertEqual(self.sql("SELECT args FROM pawl_jobs ORDER BY id"),
                          [("{}",), ("[1,  2.0]",), ("{}",), ("null",), ('"\\u0000"',)])
-        for name, value in {"key": "k", "source": "s", "queue": "q", "priority": -3, "max_retries": 0,
+        for name, value in {"key": "k", "source": "s", "queue": "q", "priority": -3,
+                            "max_retries": 0,
                             "run_at": "2031-01-01T00:00:00.000Z", "entity": "e", "version": -5,
-                            "expires_at": "2031-12-31T23:00:00.000Z", "headers": {"h": "v"}}.items():
+                            "expires_at": "2031-12-31T23:00:00.000Z",
+                            "headers": {"h": "v"}}.items():
             self.assertEqual(jobs[1][name], value, name)
         self.assertGreater(jobs[2]["run_at"], jobs[2]["created_at"])
         self.assertIsNone(jobs[2]["key"])
@@ -177,7 +187,8 @@ class Bulk(PawlTest):
 
     def test_bad_lines_are_named_with_the_reason(self):
         for line, says in (
-                ("{", "not valid JSON at byte"), ("[]", "must be an object"), ("{}", "task is missing"),
+                ("{", "not valid JSON at byte"), ("[]", "must be an object"),
+                ("{}", "task is missing"),
                 ('{"task":"a","tsk":1}', "unknown member 'tsk'; the nearest is 'task'"),
                 ('{"task":"a","task":"b"}', "'task' is there twice"),
                 ('{"task":"a","t\\u0061sk":"b"}', "'task' is there twice"),
@@ -189,7 +200,8 @@ class Bulk(PawlTest):
                 ('{"task":"a","run_at":1}', "run_at: must be a string"),
                 ('{"task":"a","in":"x"}', "in 'x'"),
                 ('{"task":"a","in":"1s","run_at":"2031-01-01T00:00:00Z"}', "not both"),
-                ('{"task":"a","headers":[]}', "headers"), ('{"task":"a","headers":{"a":1}}', "header"),
+                ('{"task":"a","headers":[]}', "headers"),
+                ('{"task":"a","headers":{"a":1}}', "header"),
                 ('{"task":"a","key":"a\\u0000b"}', "holds a NUL"),
                 ('{"task":"a","key":"\\ud800"}', "surrogate"),
                 ('{"task":"a","version":1e3,"entity":"e"}', "version 1e3"),
@@ -207,7 +219,7 @@ class Bulk(PawlTest):
         self.assertEqual(self.json("jobs"), [])
 
     def test_bad_line_stops_its_batch_and_resumes(self):
-        """Goal: batches before the bad line are durable, its own batch is not; --from-line ends it."""
+        """Goal: batches before the bad line are durable, its own is not; --from-line goes on."""
         lines = ['{"task":"a","key":"k%d","args":{"i":%d}}' % (i, i) for i in range(1, 2501)]
         lines[1699] = '{"task":"a","key":"k1700","args":{"i":1700},"prioritty":1}'
         path = self.bulk(*lines)
@@ -215,13 +227,16 @@ class Bulk(PawlTest):
         self.assertEqual(done.code, 65, done)
         self.assertIn('{"stored":1000,"created":1000,"duplicates":0,"lines":1700,"complete":false,'
                       '"from_line":1001}\n', done.out)
-        self.assertRegex(done.err, r"line 1700: .*'prioritty'; the nearest is 'priority'; 1000 stored, "
-                                   r"nothing from line 1001 on: mend it and go on with --from-line 1001")
+        self.assertIn("line 1700: unknown member 'prioritty'; the nearest is 'priority'; 1000 "
+                      "stored, nothing from line 1001 on: mend it and go on with --from-line 1001",
+                      done.err)
         self.assertEqual(self.sql("SELECT count(*), max(id) FROM pawl_jobs"), [(1000, 1000)])
         lines[1699] = lines[1699].replace(',"prioritty":1', "")
         path = self.bulk(*lines)
-        self.assertIn("1,500 stored: 1,500 new", self.ok("enqueue", "--bulk", path, "--from-line", "1001"))
-        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT key) FROM pawl_jobs"), [(2500, 2500)])
+        out = self.ok("enqueue", "--bulk", path, "--from-line", "1001")
+        self.assertIn("1,500 stored: 1,500 new", out)
+        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT key) FROM pawl_jobs"),
+                         [(2500, 2500)])
         self.assertIn("2,500 stored: 0 new, 2,500 duplicates", self.ok("enqueue", "--bulk", path))
 
     def test_key_clash_inside_and_across_batches_names_the_line(self):

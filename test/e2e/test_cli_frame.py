@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_cli_frame.py - verbs, options, help, the choice of the store, output: what all verbs share."""
+"""test_cli_frame.py - verbs, options, help, choice of the store, output: what all verbs share."""
 import os
 import re
 import shutil
@@ -67,7 +67,8 @@ class Frame(PawlTest):
             self.assertNotIn("nearest", line)
 
     def test_unknown_option_names_the_nearest(self):
-        self.fails(64, "enqueue", "t", "--kye", "1", says="unknown option --kye; the nearest is --key")
+        self.fails(64, "enqueue", "t", "--kye", "1",
+                   says="unknown option --kye; the nearest is --key")
         self.fails(64, "jobs", "--stat", "1", says="nearest is --state")   # no abbreviations
         self.fails(64, "jobs", "-x", says="unknown option -x")
         self.fails(64, "--stat", "jobs", says="unknown option")
@@ -112,7 +113,8 @@ class Frame(PawlTest):
         os.mkdir(away)
         with open(os.path.join(away, "other.conf"), "w") as f:
             f.write("[pawl]\ndb = sqlite:other.db\n")
-        self.assertEqual(store("--db", "sqlite:option.db", PAWL_DB="sqlite:env.db"), "sqlite:option.db")
+        self.assertEqual(store("--db", "sqlite:option.db", PAWL_DB="sqlite:env.db"),
+                         "sqlite:option.db")
         self.assertEqual(store("--db", "plain.db"), "plain.db")
         self.assertEqual(store(PAWL_DB="sqlite:env.db"), "sqlite:env.db")
         self.assertEqual(store(PAWL_DB=""), store())
@@ -132,7 +134,8 @@ class Frame(PawlTest):
         self.fails(78, "jobs", "-c", "nowhere.conf", env={**self.env(), "PAWL_DB": ""},
                    says="nowhere.conf: no such configuration")
         bad = self.conf("[pawl]\ndbb = sqlite:x.db\n", "bad.conf")
-        self.fails(78, "jobs", "-c", bad, env={**self.env(), "PAWL_DB": ""}, says="bad.conf:2: .*db")
+        self.fails(78, "jobs", "-c", bad, env={**self.env(), "PAWL_DB": ""},
+                   says="bad.conf:2: .*db")
 
     def test_errors_stay_on_stderr_with_json(self):
         done = self.pawl("--json", "jobs")
@@ -159,7 +162,7 @@ class Output(PawlTest):
         self.assertIn("Broken pipe", done.err)
 
     def test_closed_descriptors_never_reach_the_store(self):
-        """Goal: with 0, 1 and 2 closed at the start, no message is written into the database file."""
+        """Goal: with 0, 1 and 2 closed at the start, no message gets into the database file."""
         self.enqueue("t")
         done = subprocess.run(["sh", "-c", 'exec "$0" jobs --db "$1" >&- 2>&- <&-', PAWL, self.db],
                               cwd=self.dir, env=self.env())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_doors.py - the plain-SQL door through sqlite3, Python and Node, in their own transactions."""
+"""test_doors.py - the plain-SQL door through sqlite3, Python and Node, in own transactions."""
 import unittest
 
 from doors import SESSIONS, Refused, insert, missing
@@ -32,7 +32,7 @@ class Door:
         return self.json("jobs")
 
     def test_visible_at_commit(self):
-        """Goal: a job of an open transaction is seen by nobody, and by all once it has committed."""
+        """Goal: a job of an open transaction is seen by nobody, and by all once it committed."""
         self.session.run("BEGIN IMMEDIATE")
         self.session.run(insert(task="t", args='{"a":1}'))
         self.assertEqual(self.session.run("SELECT id, created FROM pawl_last"), [[1, 1]])
@@ -84,7 +84,7 @@ class Door:
         self.assertEqual(len(self.jobs()), 2)
 
     def test_clash_leaves_the_transaction_to_its_owner(self):
-        """Goal: a key used with other args is refused; what the caller wrote before still commits."""
+        """Goal: a key used with other args is refused; what the caller wrote still commits."""
         self.session.run("CREATE TABLE own(x)")
         self.session.run(insert(task="t", key="k", args="[1]"))
         self.session.run("BEGIN IMMEDIATE")

@@ -148,8 +148,8 @@ class Keys(Case):
         self.assertEqual(self.sql("SELECT count(*) FROM kept"), [(self.ROUNDS,)])
 
     def test_case_31_same_key_other_request(self):
-        """Goal: other args are refused at every door and change nothing; the key's scope is task and
-        source; another spelling of the same args is refused with a reason that says so."""
+        """Goal: other args are refused at every door and change nothing; the key's scope is task
+        and source; another spelling of the same args is refused with a reason that says so."""
         first, _ = self.by_cli(args='{"a":1,"b":2}', key="k", queue="one")
         row = self.sql("SELECT * FROM pawl_jobs")
         for name, door in self.doors():
@@ -289,7 +289,8 @@ class Bytes(Case):
                     self.assertEqual(self.kept(job), args.encode())
         for name, door in self.doors():
             with self.subTest(door=name):
-                self.refused(door, "1 MiB|1048576|1,048,576|large", args='"' + "x" * (limit - 1) + '"')
+                self.refused(door, "1 MiB|1048576|1,048,576|large",
+                             args='"' + "x" * (limit - 1) + '"')
 
     def test_case_45_a_thousand_jobs_in_one_transaction(self):
         self.session.run("BEGIN IMMEDIATE")
@@ -298,11 +299,12 @@ class Bytes(Case):
         self.assertEqual(self.json("jobs"), [])
         self.session.run("COMMIT")
         self.work()
-        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT args) FROM kept"), [(1000, 1000)])
+        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT args) FROM kept"),
+                         [(1000, 1000)])
 
     def test_case_46_depth(self):
-        """Goal: 64 deep is fine at every door; 65 deep and 200,000 open brackets kill nothing: refused,
-        or dead(undecodable) and shown as text."""
+        """Goal: 64 deep is fine at every door; 65 deep and 200,000 open brackets kill nothing:
+        refused, or dead(undecodable) and shown as text."""
         for shape in ("[%s]", '{"a":%s}'):
             args = "1"
             for _ in range(64):
@@ -342,9 +344,9 @@ class Bytes(Case):
 
 
 class Names(Case):
-    NAMES = ["", "a" * 64, "a" * 65, "a" * 4096, "a/b", "..", ".a", "a..b", "%2e", "a ", " a", "a\n",
-             "a'b", 'a"b', "DROP", "Drop", "drop", "a;b", "a-b", "-a", "_a", "a_b", "0", "0.1",
-             "caf\u00e9", "\U0001f600", "a\u200f", "a\u200b", "a\0b", "\u0430", "a\tb", "null"]
+    NAMES = ["", "a" * 64, "a" * 65, "a" * 4096, "a/b", "..", ".a", "a..b", "%2e", "a ", " a",
+             "a\n", "a'b", 'a"b', "DROP", "Drop", "drop", "a;b", "a-b", "-a", "_a", "a_b", "0",
+             "0.1", "caf\u00e9", "\U0001f600", "a\u200f", "a\u200b", "a\0b", "\u0430", "a\tb", "null"]
 
     def verdicts(self, column, name):
         """What each door says to this name: refused, or the id."""
@@ -361,8 +363,8 @@ class Names(Case):
         return out
 
     def test_case_47_queue_names(self):
-        """Goal: a queue's name is refused at the first door, or the queue can be filled, seen, paused
-        and drained by that name."""
+        """Goal: a queue's name is refused at the first door, or the queue can be filled, seen,
+        paused and drained by that name."""
         for name in self.NAMES:
             with self.subTest(name=name[:80]):
                 out = self.verdicts("queue", name)
@@ -464,14 +466,15 @@ class Times(Case):
         self.assertEqual(self.count(), 0)
 
     def test_case_67_durations_that_overflow(self):
-        for text in ("9999999999999999999d", "292277026596d", "1e9d", "-1d", "NaNd", "infd", "4000d"):
+        for text in ("9999999999999999999d", "292277026596d", "1e9d", "-1d", "NaNd", "infd",
+                     "4000d"):
             with self.subTest(duration=text):
                 self.fails(64, "enqueue", "keep", "--in", text, says="--in")
                 self.fails(64, "enqueue", "keep", "--expires", text, says="--expires")
         self.assertEqual(self.count(), 0)
 
     def test_case_67_the_past_is_due_at_once(self):
-        """Goal: an instant long ago, the epoch included, means due, for starting as for expiring."""
+        """Goal: an instant long ago, the epoch included, means due, to start as to expire."""
         for text in "1970-01-01T00:00:00Z", "1999-12-31T23:59:59Z":
             for name, door in self.doors():
                 with self.subTest(time=text, door=name):
