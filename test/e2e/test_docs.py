@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages against the product: what they print is what the binary does."""
+import os
+import re
+import sqlite3
+import subprocess
+
+from pawltest import PAWL, ROOT, PawlTest
+
+TIMEOUT = 120
+
+
+def page(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def blocks(text, lang=""):
+    return [b for tag, b in re.findall(r"```(\w*)\n(.*?)```", text, re.S) if tag == lang]
+
+
+class Docs(PawlTest):
+    make_store = False
+    check_at_end = False
+
+    def test_lifecycle_page_is_the_table_of_the_code(self):
+        self.assertIn(self.ok("debug", "lifecycle").strip(), blocks(page("doc/lifecycle.md"))[0])
+
+    def test_lifecycle_states_are_the_tables_of_the_schema(self):
+        self.ok("init")
+        db = sqlite3.connect(self.db)
+        tables = {r[0][7:] for r in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"
+                                               " AND name LIKE 'pawl_x_%'")}
+        sql = {r[0]: r[1] for r in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+        db.close()
+        states = {w for line in self.ok("debug", "lifecycle").splitlines()[1:]
+                  for w in (line.split()[0], line.split()[2])} - {"pruned"}
+        self.assertLessEqual(states, tables)
+        classes = set(re.findall(r"'(\w+)'", re.search(r"class +TEXT.*?CHECK \(class IN \((.*?)\)\)",
+                                                       sql["pawl_x_dead"], re.S).group(1)))
+        written = set(re.findall(r"^\| ([a-z_, ]+) \| ", page("doc/lifecycle.md").split("## Classes")[1], re.M))
+        written = {c for row in written for c in row.split(", ")} - {"class"}
+        self.assertEqual(classes, written)
+
+    def test_every_column_of_a_view_is_described(self):
+        self.ok("init")
+        db = sqlite3.connect(self.db)
+        text = page("doc/schema.md")
+        for view in ("pawl_jobs", "pawl_attempts", "pawl_queues", "pawl_tasks", "pawl_last", "pawl_enqueue"):
+            for column in (d[0] for d in db.execute(f"SELECT * FROM {view} LIMIT 0").description):
+                self.assertRegex(text, r"\b%s\b" % column, f"{view}.{column}")
+        db.close()
+
+    def test_config_examples_are_accepted(self):
+        for i, text in enumerate(blocks(page("doc/config.md"), "ini") + blocks(page("README.md"), "ini")):
+            for name in re.findall(r"@(\S+\.sql)", text):
+                os.makedirs(os.path.join(self.dir, os.path.dirname(name)), exist_ok=True)
+                with open(os.path.join(self.dir, name), "w") as f:
+                    f.write("SELECT 1")
+            path = self.conf(text, f"example{i}.conf")
+            self.ok("conf", "check", "-c", path)
+
+    def test_links_and_named_tests_exist(self):
+        for name in ["README.md", "CONTRIBUTING.md", "example/README.md"] + [
+                "doc/" + n for n in sorted(os.listdir(os.path.join(ROOT, "doc"))) if n.endswith(".md")]:
+            text, here = page(name), os.path.dirname(os.path.join(ROOT, name))
+            for link in re.findall(r"\]\(([^)#:]+)\)", text):
+                self.assertTrue(os.path.exists(os.path.join(here, link)), f"{name}: {link}")
+            for path in re.findall(r"\b((?:test|doc|src|sql|tool|demo|example)/[\w./-]+\.(?:c|h|py|md|sql))\b", text):
+                self.assertTrue(os.path.exists(os.path.join(ROOT, path)), f"{name}: {path}")
+
+    def test_readme_tutorial_does_what_it_says(self):
+        text = page("README.md").split("## Five minutes")[1].split("## Where to go on")[0]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PAWL_")}
+        env["PATH"] = os.path.dirname(PAWL) + ":" + env["PATH"]
+        out = {}
+        for lang, body in re.findall(r"```(\w+)\n(.*?)```", text, re.S):
+            name = "pawl.conf" if lang == "ini" else "notify.sh" if body.startswith("#!") else None
+            if name:
+                with open(os.path.join(self.dir, name), "w") as f:
+                    f.write(body)
+                continue
+            for line in self.commands(body):
+                done = subprocess.run(["sh", "-c", line], cwd=self.dir, env=env, capture_output=True,
+                                      text=True, timeout=90)
+                out.setdefault(line.split("  #")[0].strip(), []).append(done)
+        said = {k: [d.stdout.strip() for d in v] for k, v in out.items()}
+        self.assertEqual(said["sqlite3 shop.db 'SELECT * FROM product'"], ["mug|900|1\ntea|300|2"])
+        self.assertIn("3|1", [d for v in said.values() for d in v])
+        self.assertIn("duplicate", "".join(d.stderr for d in out[
+            "pawl enqueue set_price '{\"sku\":\"tea\",\"price\":300,\"version\":2}' --key price-2"]))
+        self.assertIn("exhausted", said["pawl job 3"][0])
+        self.assertIn("partner is down", said["pawl job 3"][0])
+        first, second = out["pawl dead replay 3"]
+        self.assertEqual((first.returncode, second.returncode), (0, 1))
+        self.assertIn("4", second.stdout + second.stderr)
+        self.assertEqual(out["pawl check"][0].returncode, 0)
+        with open(os.path.join(self.dir, "notified.txt")) as f:
+            self.assertEqual(len(f.readlines()), 5)
+        for v in out.values():
+            for d in v:
+                self.assertIn(d.returncode, (0, 1), d.stderr)
+
+    @staticmethod
+    def commands(body):
+        """Commands of a block: one a line, but a quoted text may run over several."""
+        at, found = "", []
+        for line in body.splitlines():
+            at += line + "\n"
+            if at.count('"') % 2 == 0 and at.count("'") % 2 == 0 and at.strip():
+                found.append(at.strip())
+                at = ""
+        return found
