@@ -59,6 +59,18 @@ static enum pawl_rc gone(struct pawl_error *e)
     return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
 }
 
+/* RELEASE or ROLLBACK TO of the job's savepoint. That it is not there is the handler's doing, not
+ * the store's: it released it, or ended the transaction and began another one. */
+static enum pawl_rc savepoint(struct sqlite *sl, enum slq id, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = sl_q(sl, id, &q, e);
+
+    if (rc != PAWL_OK || (rc = sl_run(sl, q, e)) == PAWL_OK)
+        return rc;
+    return (sqlite3_errcode(sl->db) & 0xff) == SQLITE_ERROR ? gone(e) : rc;
+}
+
 enum pawl_rc sl_effect_job(struct store *st, size_t i, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
@@ -83,7 +95,6 @@ enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const s
 {
     struct sqlite *sl = sl_of(st);
     bool stale = f->outcome == OUT_STALE, ok = false;
-    sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
     assert(sl->savepoint);
@@ -103,7 +114,7 @@ enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const s
                          (long long)job->id);
     if ((rc = sl_put_done(sl, job, f, stale, e)) != PAWL_OK)
         return rc;
-    if ((rc = sl_q(sl, SLQ_SAVE_KEEP, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+    if ((rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK)
         return rc;
     sl->savepoint = false;
     if (fail_point("effect.done"))
@@ -114,14 +125,13 @@ enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const s
 enum pawl_rc sl_effect_undo(struct store *st, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
     if (!sl_effect_alive(st))
         return gone(e);
     assert(sl->savepoint);
-    if ((rc = sl_q(sl, SLQ_SAVE_BACK, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK ||
-        (rc = sl_q(sl, SLQ_SAVE_KEEP, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+    if ((rc = savepoint(sl, SLQ_SAVE_BACK, e)) != PAWL_OK ||
+        (rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK)
         return rc;
     sl->savepoint = false;
     return PAWL_OK;
