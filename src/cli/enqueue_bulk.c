@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,11 +48,34 @@ struct bulk {
     int64_t unwarned;      /* jobs of undeclared tasks beyond those named */
 };
 
+/* Ctrl-C or SIGTERM: the import stops between two lines and says how far it came. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int sig)
+{
+    stop_signal = sig;
+}
+
+static void watch_signals(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: it interrupts a read */
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+static int interrupted(struct bulk *k, struct pawl_error *e)
+{
+    (void)pawl_fail(e, PAWL_BUSY, "interrupted after line %" PRId64, k->line);
+    return -1;
+}
+
 /* Take the next line, without its end. 1 taken, 0 no more, -1 error in *e. */
 static int next_line(struct bulk *k, const char **s, size_t *n, struct pawl_error *e)
 {
     size_t seen = 0;
     for (;;) {
+        if (stop_signal) return interrupted(k, e);
         char *nl = memchr(k->in + k->at + seen, '\n', k->n - k->at - seen);
         if (nl || (k->eof && k->at < k->n)) {
             *s = k->in + k->at;
@@ -187,12 +211,12 @@ static void report(struct bulk *k, const struct pawl_error *e)
 static int stopped(struct bulk *k, struct pawl_error *e)
 {
     int64_t resume = k->batch_line ? k->batch_line : k->line + 1;
-    bool data = e->rc == PAWL_BADARG;  /* in a line of input it is bad data, not bad usage */
-    int x = cli_error(k->c, data ? EXIT_DATA : pawl_rc_exit(e->rc),
-                      "%s; %" PRId64 " stored, nothing from line %" PRId64
-                      " on: mend it and go on with --from-line %" PRId64,
-                      e->msg, k->stored, resume, resume);
-    return x;
+    /* In a line of input a bad argument is bad data, not bad usage. */
+    int x = e->rc == PAWL_BADARG ? EXIT_DATA : pawl_rc_exit(e->rc);
+    return cli_error(k->c, x,
+                     "%s; %" PRId64 " stored, nothing from line %" PRId64
+                     " on: %sgo on with --from-line %" PRId64,
+                     e->msg, k->stored, resume, x == EXIT_DATA ? "mend it and " : "", resume);
 }
 
 int enqueue_bulk(struct cli *c, const char *path)
@@ -218,6 +242,7 @@ int enqueue_bulk(struct cli *c, const char *path)
     k->cap = LINE_BYTES + 256 * 1024;
     k->from_line = from_line;
     k->tty = isatty(STDERR_FILENO) == 1;
+    watch_signals();
     e.rc = import(k, &e);
     progress(k, true);
     report(k, &e);

@@ -161,9 +161,8 @@ static bool page_attempt(void *ctx, const struct pawl_attempt *a)
     buf_putc(b, '\n');
     if (a->started_at_us) row_text(b, "started", text_instant(a->started_at_us, t, sizeof t));
     if (a->started_at_us && a->ended_at_us >= a->started_at_us) {
-        row(b, "took");
-        buf_printf(b, "%s\n",
-                   text_duration((a->ended_at_us - a->started_at_us) / 1000 * 1000, t, sizeof t));
+        int64_t took_us = (a->ended_at_us - a->started_at_us) / 1000 * 1000;
+        row_text(b, "took", took_us > 0 ? text_duration(took_us, t, sizeof t) : "under 1ms");
     }
     row_text(b, "worker", a->worker);
     row_text(b, "host", a->host);

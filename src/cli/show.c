@@ -136,7 +136,7 @@ char *show_age(int64_t us, char *buf, size_t n)
 }
 
 /* The last column: what a person wants to know about a job in this state. */
-static void remark(struct buf *b, const struct pawl_job *j, int64_t now_us)
+static void remark(struct buf *b, const struct pawl_job *j, int64_t now_us, size_t width)
 {
     char age[32];
     if (j->state == PAWL_STATE_READY && j->run_at_us > now_us)
@@ -148,12 +148,12 @@ static void remark(struct buf *b, const struct pawl_job *j, int64_t now_us)
         buf_printf(b, "for %s", show_age(now_us - j->started_at_us, age, sizeof age));
     else if (j->state == PAWL_STATE_DEAD) {
         buf_printf(b, "%s: ", j->dead_class ? j->dead_class : "?");
-        cli_safe(b, j->reason, 60);
+        cli_safe(b, j->reason, width);
         if (j->replayed_as) buf_printf(b, " (replayed as %" PRId64 ")", j->replayed_as);
     } else if (j->reason)
-        cli_safe(b, j->reason, 60);
+        cli_safe(b, j->reason, width);
     else
-        cli_safe(b, j->outcome, 60);
+        cli_safe(b, j->outcome, width);
 }
 
 /* A field in its column on a terminal (cut, padded), whole and followed by a tab elsewhere. */
@@ -197,7 +197,7 @@ bool show_list_row(void *list, const struct pawl_job *j)
     }
     if (l->tty && l->shown == 0)
         buf_printf(b, "%s%-10s %-9s %-20s %-12s %-20s %-5s %s%s\n", cli_color(CLI_BOLD), "ID",
-                   "STATE", "TASK", "QUEUE", "KEY", "RUNS", "", cli_color(CLI_RESET));
+                   "STATE", "TASK", "QUEUE", "KEY", "RUNS", "REMARK", cli_color(CLI_RESET));
     snprintf(n, sizeof n, "%" PRId64, j->id);
     field(l, n, 10);
     if (l->tty) buf_puts(b, cli_color(state_color(j->state)));
@@ -208,7 +208,7 @@ bool show_list_row(void *list, const struct pawl_job *j)
     field(l, j->key, 20);
     snprintf(n, sizeof n, "%" PRId64, j->runs);
     field(l, n, 5);
-    remark(b, j, cli_now_us());
+    remark(b, j, cli_now_us(), l->tty ? 60 : 0);
     buf_putc(b, '\n');
     l->shown++;
     return cli_emit(l->c);

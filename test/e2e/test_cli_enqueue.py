@@ -3,6 +3,8 @@
 """test_cli_enqueue.py - pawl init and pawl enqueue: one job, many jobs, duplicates, refusals."""
 import os
 import re
+import signal
+import subprocess
 import unittest
 
 from pawltest import PAWL, PawlTest
@@ -20,7 +22,6 @@ class Init(PawlTest):
 
     def test_init_by_many_at_once(self):
         """Goal: of 8 that start together all succeed, and exactly one says that it created."""
-        import subprocess
         running = [subprocess.Popen([PAWL, "init", "--json"], cwd=self.dir, env=self.env(),
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                    for _ in range(8)]
@@ -255,7 +256,6 @@ class Bulk(PawlTest):
     def test_memory_is_bounded(self):
         """Goal: 120 MB of large lines pass through a process that may use far less."""
         import resource
-        import subprocess
         if "asan" in PAWL or os.environ.get("ASAN_OPTIONS"):
             self.skipTest("address space is not bounded under a sanitizer")
         line = b'{"task":"a","args":"' + b"x" * 600000 + b'"}\n'
@@ -272,6 +272,23 @@ class Bulk(PawlTest):
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
         self.assertIn(b'"stored":200,"created":1,"duplicates":199', out)
+
+    def test_interrupt_says_how_far_it_came(self):
+        """Goal: Ctrl-C in the middle ends with 75; what is said to be stored is stored, no more."""
+        process = subprocess.Popen([PAWL, "enqueue", "--bulk", "-"], cwd=self.dir, env=self.env(),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        process.stdin.write(b"".join(b'{"task":"a","key":"%d"}\n' % i for i in range(1, 1501)))
+        process.stdin.flush()
+        self.wait_until(lambda: self.sql("SELECT count(*) FROM pawl_jobs") == [(1000,)],
+                        what="the first batch is stored")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75, err)
+        self.assertEqual(out, b"1,000 stored: 1,000 new, 0 duplicates\n")
+        self.assertRegex(err.decode(), r"interrupted after line 1\d\d\d; 1000 stored, nothing from "
+                                       r"line 1001 on: go on with --from-line 1001\n$")
+        self.assertEqual(self.sql("SELECT count(*) FROM pawl_jobs"), [(1000,)])
 
     def test_options_that_belong_on_the_lines(self):
         path = self.bulk('{"task":"a"}')
