@@ -5,6 +5,7 @@
  *        the runner holds still; what a child found goes into its slot exactly once.
  */
 #include "base/err.h"
+#include "base/fail.h"
 #include "base/log.h"
 #include "worker/super.h"
 
@@ -53,7 +54,7 @@ void children_collect(struct sup *s, int64_t now_us)
     for (size_t i = 0; i < s->slots_n; i++) {
         struct child *ch = &s->children[i];
         struct slot *slot = &s->slots[i];
-        if (ch->c == NULL || !exec_child_over(ch->c)) continue;
+        if (ch->c == NULL || !exec_child_over(ch->c) || fail_point("exec.exited")) continue;
         assert(slot->phase == SLOT_RUNNING);
         exec_child_finish(&ch->c, &slot->task->policy, &slot->arena, &slot->found);
         slot->found.started_at_us = ch->started_at_us;
@@ -131,7 +132,11 @@ static bool start_one(struct sup *s, size_t i, int64_t now_us)
 
     assert(slot->phase == SLOT_HELD && ch->c == NULL && t < s->lanes.leased.lane.tasks_n);
     st.task = s->lanes.leased.tasks[t];
-    if (exec_child_start(&st, &ch->c, &e) != PAWL_OK) {
+    if (exec_child_start(&st, &ch->c, &e) == PAWL_OK && fail_point("exec.spawned")) {
+        exec_child_kill(&ch->c);
+        (void)pawl_fail(&e, PAWL_NOMEM, "failpoint exec.spawned");
+    }
+    if (ch->c == NULL) {
         start_failed(s, slot, &e, now_us);
         return slot->phase == SLOT_ENDED;
     }

@@ -9,6 +9,7 @@
 #include "worker/super.h"
 
 #include "base/err.h"
+#include "base/fail.h"
 #include "base/log.h"
 
 #include <assert.h>
@@ -103,6 +104,7 @@ static void turn(struct sup *s, int64_t now_us)
     struct pawl_error e = {0};
     bool claim = may_claim(s), found;
     size_t ended, held;
+    enum pawl_rc rc;
 
     if (s->leased == NULL || now_us < s->retry_at_us) return;
     ended = count(s, SLOT_ENDED);
@@ -110,7 +112,12 @@ static void turn(struct sup *s, int64_t now_us)
     if (ended == 0) {
         if (!claim || !s->look || now_us < s->look_at_us || count(s, SLOT_FREE) == 0) return;
     }
-    if (leased_turn(s->leased, s->st, claim, &info, &e) != PAWL_OK) {
+    if (s->phase != PHASE_WORK && fail_point("release.before")) {
+        rc = pawl_fail(&e, PAWL_IO, "failpoint release.before");
+    } else {
+        rc = leased_turn(s->leased, s->st, claim, &info, &e);
+    }
+    if (rc != PAWL_OK) {
         super_store_trouble(s, &e, now_us);
         return;
     }

@@ -87,6 +87,52 @@ class CrashTest(PawlTest):
         self.wait_state(job, "done")
         self.wait_state(later, "done")
 
+    def test_death_at_each_point_of_an_exec_job_loses_nothing(self):
+        self.conf("[task t]\nexec = ./t.sh\n")
+        self.script("t.sh", "#!/bin/sh\necho $PAWL_JOB_ID >> runs.log\n")
+        for point, lost in (("turn.before", 0), ("turn.commit.before", 0), ("turn.commit.after", 1),
+                            ("exec.spawned", 1), ("exec.exited", 1), ("turn.before:1", 1),
+                            ("turn.commit.before:1", 1), ("turn.commit.after:1", 0)):
+            with self.subTest(point):
+                name, _, skip = point.partition(":")
+                job = self.enqueue("t")
+                env = self.env(PAWL_FAILPOINT="%s=kill%s" % (name, skip and ":" + skip))
+                self.assertEqual(self.pawl("work", "--until-empty", env=env).code, -9)
+                self.work()
+                shown = self.job(job)
+                self.assertEqual((shown["state"], shown["lost"], shown["failures"]),
+                                 ("done", lost, 0), shown)
+                self.check()
+
+    def test_failed_steps_are_tried_again(self):
+        self.conf("[task t]\nexec = /bin/true\n")
+        for point in ("turn.before=error:1:2", "turn.commit.after=error:1:1",
+                      "turn.commit.before=error:0:2", "exec.spawned=error:0:2",
+                      "exec.exited=error:0:3"):
+            with self.subTest(point):
+                job = self.enqueue("t")
+                done = self.pawl("work", "--until-empty", env=self.env(PAWL_FAILPOINT=point))
+                self.assertEqual(done.code, 0, done)
+                shown = self.job(job)
+                self.assertEqual((shown["state"], shown["lost"], shown["failures"]), ("done", 0, 0))
+
+    def test_a_hand_back_that_fails_is_tried_until_it_is_given_up(self):
+        self.conf("[pawl]\ngrace = 200ms\n[task span]\nexec = ./span.sh\n")
+        self.script("span.sh", SPAN)
+        self.hold(True)
+        job = self.enqueue("span")
+        for times, code, releases in (("2", 0, 1), ("", 75, 1)):
+            n = len(self.spans()) + 1
+            env = self.env(PAWL_FAILPOINT="release.before=error:0" + (times and ":" + times))
+            worker = self.start_worker(env=env)
+            self.wait_until(lambda: len(self.spans()) == n, what="a start")
+            self.assertEqual(self.stop_worker(worker), code, self.log(worker))
+            self.assertEqual(self.job(job)["releases"], releases)
+        self.hold(False)
+        self.work()
+        shown = self.job(job)
+        self.assertEqual((shown["state"], shown["lost"], shown["releases"]), ("done", 1, 1), shown)
+
     def test_a_lone_death_is_charged_to_the_job(self):
         self.conf("[pawl]\nconcurrency = 4\n[task span]\nexec = ./span.sh\n")
         self.script("span.sh", SPAN)
