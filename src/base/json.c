@@ -54,6 +54,18 @@ static bool scan_escape(struct scan *c)
     return true;
 }
 
+/* Bytes at s that mean themselves inside a string: most of any text, so taken in one run. */
+static size_t plain_run(const char *s, size_t n)
+{
+    size_t i = 0;
+
+    for (; i < n; i++) {
+        unsigned char ch = (unsigned char)s[i];
+        if (ch < 0x20 || ch >= 0x80 || ch == '"' || ch == '\\') break;
+    }
+    return i;
+}
+
 static bool scan_string(struct scan *c)
 {
     uint32_t cp;
@@ -61,20 +73,19 @@ static bool scan_string(struct scan *c)
 
     assert(peek(c) == '"');
     c->i++;
-    while (c->i < c->n) {
+    for (;;) {
+        c->i += plain_run(c->s + c->i, c->n - c->i);
+        if (c->i == c->n) return bad(c, "unclosed string");
         unsigned char ch = (unsigned char)c->s[c->i];
         if (ch == '"') { c->i++; return true; }
         if (ch < 0x20) return bad(c, "control character in a string");
         if (ch == '\\') {
             if (!scan_escape(c)) return false;
-        } else if (ch < 0x80) {
-            c->i++;
         } else {
             if ((k = utf8_step(c->s + c->i, c->n - c->i, &cp)) == 0) return bad(c, "not UTF-8");
             c->i += k;
         }
     }
-    return bad(c, "unclosed string");
 }
 
 static bool scan_digits(struct scan *c)

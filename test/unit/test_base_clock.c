@@ -54,6 +54,10 @@ START_TEST(test_clock_below_is_uniform_and_in_range)
     }
     for (int i = 0; i < 7; i++) chi2 += (count[i] - 10000.0) * (count[i] - 10000.0) / 10000.0;
     ck_assert_double_lt(chi2, 22.46); /* 6 degrees of freedom, p = 0.001 */
+    int low = 0; /* a plain remainder would give half of the values to this third */
+    for (int i = 0; i < 30000; i++)
+        low += env_below(&f.env, UINT64_C(3) << 62) < UINT64_C(1) << 62;
+    ck_assert(low > 9600 && low < 10400);
     for (int i = 0; i < 100; i++) ck_assert_uint_eq(env_below(&f.env, 1), 0);
     for (int i = 0; i < 100; i++)
         ck_assert_uint_lt(env_below(&f.env, UINT64_MAX / 2 + 2), UINT64_MAX / 2 + 2);

@@ -206,8 +206,7 @@ START_TEST(test_decide_buries_at_once_what_cannot_succeed)
         struct fx x;
         setup(&x, 7);
         struct decision d = end_run(&x, c[i].o);
-        ck_assert_int_eq(d.to, PAWL_STATE_DEAD);
-        ck_assert_int_eq(d.dead, c[i].c);
+        ck_assert(d.to == PAWL_STATE_DEAD && d.dead == c[i].c);
         ck_assert_int_eq(d.n.runs, 1);
         ck_assert_int_eq(d.n.failures, c[i].failures);
         ck_assert_uint_gt(strlen(d.reason), 5);

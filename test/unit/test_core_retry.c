@@ -73,6 +73,15 @@ START_TEST(test_retry_delay_survives_any_number_of_failures)
     struct env_fake f;
 
     env_fake_init(&f, ut_seed(12), 0);
+    for (size_t m = 0; m < UT_N(many); m++) { /* late failures are as spread as the cap allows */
+        struct policy p = with(SEC, 600 * SEC);
+        int64_t high = 0;
+        for (int i = 0; i < 100; i++) {
+            int64_t d = retry_delay_us(&p, many[m], 0, &f.env);
+            if (d > high) high = d;
+        }
+        ck_assert_int_gt(high, many[m] == 1 ? SEC : 500 * SEC);
+    }
     for (size_t r = 0; r < UT_N(range); r++) {
         struct policy p = with(range[r].base, range[r].cap);
         for (size_t m = 0; m < UT_N(many); m++) {
