@@ -248,17 +248,35 @@ class ThirdParty(Tree):
 
 
 class FrontDoor(Tree):
+    def bare_machine(self, **scripts):
+        """Where ./run finds only these commands: there is no compiler, and we are not root."""
+        self.take("run", "tool/sources", "tool/thirdparty")
+        scripts["id"] = "echo 1000"
+        for tool in ("dirname", "mktemp", "cat", "rm", "sh", "ls", "env", "tail"):
+            scripts.setdefault(tool, 'exec %s "$@"' % shutil.which(tool))
+        for tool, script in scripts.items():
+            self.write("bin/" + tool.replace("_", "-"), "#!/bin/sh\n%s\n" % script, 0o755)
+        return self.call("/bin/sh", "run", "build", PATH=os.path.join(self.top, "bin"))
+
     def test_missing_package_is_told_in_one_line(self):
         """Goal: neither root nor sudo: one line says what is missing and what to do."""
-        self.take("run", "tool/sources", "tool/thirdparty")
-        for tool in ("dirname", "mktemp", "cat", "rm", "sh", "ls", "id", "apt-get"):
-            real = shutil.which(tool)
-            script = "echo 1000" if tool == "id" else 'exec %s "$@"' % real
-            self.write("bin/" + tool, "#!/bin/sh\n%s\n" % script, 0o755)
-        code, out = self.call("/bin/sh", "run", "build", PATH=os.path.join(self.top, "bin"))
+        code, out = self.bare_machine(apt_get="exit 1")
         self.assertEqual(code, 1, out)
         self.assertEqual(len(out.splitlines()), 1, out)
         self.assertRegex(out, r"^run: missing: gcc libc6-dev meson .*Become root, or install sudo")
+
+    def test_sudo_installs_what_was_announced(self):
+        code, out = self.bare_machine(apt_get='echo "E: no $*"; exit 1', sudo='shift; exec "$@"')
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out.splitlines()[0],
+                         "^run: installing what the build needs, by apt-get with sudo: gcc libc6")
+        self.assertRegex(out, "E: no install .*--no-install-recommends .* gcc libc6-dev meson")
+        self.assertRegex(out.splitlines()[-1], "^run: apt-get could not install: gcc libc6-dev")
+
+    def test_no_apt_is_said(self):
+        code, out = self.bare_machine()
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, "^run: missing: gcc .* There is no apt-get here: install them by")
 
     def test_unknown_verb_is_refused(self):
         self.take("run")
