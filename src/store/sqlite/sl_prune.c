@@ -2,9 +2,9 @@
 /* sl_prune.c - retention, in bounded batches.
  *
  * Keeps: a job goes with its whole chain of replays, when all of it has ended, no member is dead
- *        (dead letters are kept until a person discards them), and the newest end is old enough. Its key stays: the ledger takes over hash,
- *        length, state and result, and expires later, counted from the end. A key that is live or
- *        dead is never touched.
+ *        (dead letters are kept until a person discards them), and the newest end is old enough.
+ *        Its key stays: the ledger takes over hash, length, state and result, and expires later,
+ *        counted from the end. A key that is live or dead is never touched.
  */
 #include <assert.h>
 #include <string.h>
@@ -16,12 +16,16 @@
 #define BATCH_DEFAULT 500
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
 
-/* Roots whose chain has ended; the newest end and the answer that a duplicate gets. ?1: after id,
- * ?2: how many roots to look at. A newest member that waits or runs, or any dead one, keeps all. */
+/* Roots with their chains: the newest end, the answer that a duplicate gets, and what keeps them: a
+ * member that waits, runs or is dead (replayed twice, the older replay may outlive the newer). ?1:
+ * after id, ?2: how many roots to look at. */
 static const char *const ended_sql =
-    "SELECT j.id, j.task_id, n.id, n.state, n.ended_at_us, n.result, j.args, j.key IS NOT NULL, t.policy,"
-    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM pawl_x_job m"
-    "  JOIN pawl_x_dead d ON d.job_id = m.id WHERE m.root_id = j.id)"
+    "SELECT j.id, j.task_id, n.id, n.state, max(n.ended_at_us, coalesce((SELECT max(m.ended_at_us)"
+    "  FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id), 0)), n.result,"
+    " j.args, j.key IS NOT NULL, t.policy,"
+    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM pawl_x_job c"
+    "  JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id"
+    "  AND m.state IN ('dead', 'ready', 'running'))"
     " FROM pawl_x_job j JOIN pawl_jobs n ON n.id ="
     "   coalesce((SELECT max(id) FROM pawl_x_job WHERE root_id = j.id), j.id)"
     " JOIN pawl_x_task t ON t.id = j.task_id"
