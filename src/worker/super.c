@@ -34,6 +34,7 @@ enum {
     LOOK_MIN_US = 500,             /* wake-ups that bring nothing are followed less closely */
     LOOK_MAX_US = 16 * 1000,
     LOOK_QUIET_US = 100 * 1000,
+    PATIENCE_US = 1000 * 1000,
 };
 
 bool super_passing(enum pawl_rc rc)
@@ -374,6 +375,8 @@ enum pawl_rc super_loop(struct sup *s, struct pawl_error *e)
 {
     s->e = e;
     s->look = true;
+    /* A foreign writer that sits on the file must not keep us from our children's time limits. */
+    store_patience(s->st, PATIENCE_US);
     s->due_at_us = INT64_MAX;
     for (;;) {
         int64_t now_us = sup_mono(s);

@@ -4,9 +4,8 @@
  * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the backlog
  *        nor on jobs of tasks that this worker does not run: every step is a seek in the primary key
  *        (task, queue, rank, run_at, id).
- * How:   each (task, queue) with work is a line. A line shows the head of its best due level; the
- *        lines are merged. A line is read in chunks; when one runs dry the batch ends there, rather
- *        than guess what lies behind it.
+ * How:   each (task, queue) with work is a line, read in chunks from its best due level downwards;
+ *        the lines are merged.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ struct line {
     const char *queue;
     struct cand *c;
     size_t n, at;
-    bool full;               /* the chunk was filled: there may be more behind it */
+    int64_t run_at_us, id;   /* the last one read at this rank */
 };
 struct lines { struct line *l; size_t n, room; };
 
@@ -80,12 +79,13 @@ static enum pawl_rc task_open(struct sqlite *sl, int64_t task_id, bool *open, st
     return PAWL_OK;
 }
 
-/* The best level of (task, queue) that has something due; notes the next due time of the others. */
-static enum pawl_rc best_level(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+/* The best level of (task, queue) behind l->rank that has something due; notes the next due time of
+ * those that have not. */
+static enum pawl_rc next_level(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
                                bool *found, struct claim_info *info, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
-    int64_t after = -LIMIT_PRIORITY - 1;
+    int64_t after = l->rank;
     enum pawl_rc rc;
 
     *found = false;
@@ -103,6 +103,7 @@ static enum pawl_rc best_level(struct sqlite *sl, struct line *l, int64_t task_i
         sqlite3_reset(q);
         if (run_at <= now_us) {
             l->rank = rank;
+            l->run_at_us = l->id = INT64_MIN;
             *found = true;
             return PAWL_OK;
         }
@@ -129,8 +130,8 @@ static enum pawl_rc read_chunk(struct sqlite *sl, struct line *l, int64_t task_i
     bool row = true;
     enum pawl_rc rc;
 
-    l->c = arena_alloc(a, chunk * sizeof *l->c);
-    if (l->c == NULL)
+    l->n = l->at = 0;
+    if (l->c == NULL && (l->c = arena_alloc(a, chunk * sizeof *l->c)) == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = sl_q(sl, SLQ_DUE, &q, e)) != PAWL_OK)
         return rc;
@@ -138,16 +139,33 @@ static enum pawl_rc read_chunk(struct sqlite *sl, struct line *l, int64_t task_i
     sqlite3_bind_int64(q, 2, l->queue_id);
     sqlite3_bind_int64(q, 3, l->rank);
     sqlite3_bind_int64(q, 4, now_us);
-    sqlite3_bind_int64(q, 5, (int64_t)chunk);
+    sqlite3_bind_int64(q, 5, l->run_at_us);
+    sqlite3_bind_int64(q, 6, l->id);
+    sqlite3_bind_int64(q, 7, (int64_t)chunk);
     while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && l->n < chunk) {
         struct cand *c = &l->c[l->n++];
-        c->id = sqlite3_column_int64(q, 0);
-        c->run_at_us = sqlite3_column_int64(q, 1);
+        l->id = c->id = sqlite3_column_int64(q, 0);
+        l->run_at_us = c->run_at_us = sqlite3_column_int64(q, 1);
         read_counters(q, 2, &c->n);
         c->suspect = sqlite3_column_int(q, 7) != 0;
     }
     sqlite3_reset(q);
-    l->full = l->n == chunk;
+    return rc;
+}
+
+/* What comes next in a line: more of its level, or its next level. n == 0: it is empty. */
+static enum pawl_rc refill(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+                           size_t chunk, struct arena *a, struct claim_info *info,
+                           struct pawl_error *e)
+{
+    bool found = true;
+    enum pawl_rc rc = read_chunk(sl, l, task_id, now_us, chunk, a, e);
+
+    while (rc == PAWL_OK && l->n == 0 && found) {
+        rc = next_level(sl, l, task_id, now_us, &found, info, e);
+        if (rc == PAWL_OK && found)
+            rc = read_chunk(sl, l, task_id, now_us, chunk, a, e);
+    }
     return rc;
 }
 
@@ -155,13 +173,13 @@ static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct l
                              int32_t task_i, int64_t queue_id, int64_t now_us, struct arena *a,
                              struct claim_info *info, struct pawl_error *e)
 {
-    struct line l = { .task_i = task_i, .queue_id = queue_id };
+    struct line l = { .task_i = task_i, .queue_id = queue_id, .rank = -LIMIT_PRIORITY - 1 };
     bool found = false;
     enum pawl_rc rc;
 
     if ((rc = open_queue(sl, lane, queue_id, a, &l.queue, e)) != PAWL_OK || l.queue == NULL)
         return rc;
-    if ((rc = best_level(sl, &l, lane->tasks[task_i].id, now_us, &found, info, e)) != PAWL_OK ||
+    if ((rc = next_level(sl, &l, lane->tasks[task_i].id, now_us, &found, info, e)) != PAWL_OK ||
         !found || ls->n == LINES_MAX)
         return rc;
     if (ls->n == ls->room) {
@@ -236,27 +254,55 @@ static void take(const struct line *l, const struct cand *c, struct job *job)
     job->token = c->n.runs + 1;
 }
 
-static void merge(struct lines *ls, size_t want, struct job *jobs, size_t *n, struct claim_info *info)
+struct merger {
+    struct sqlite *sl;
+    const struct lane *lane;
+    struct lines ls;
+    int64_t now_us;
+    size_t chunk;
+    struct arena *a;
+    struct claim_info *info;
+};
+
+static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_t *n,
+                          struct pawl_error *e)
 {
+    enum pawl_rc rc = PAWL_OK;
+
     while (*n < want) {
         struct line *best = NULL;
 
-        for (size_t i = 0; i < ls->n; i++)
-            if (ls->l[i].at < ls->l[i].n && (best == NULL || before(&ls->l[i], best)))
-                best = &ls->l[i];
+        for (size_t i = 0; i < m->ls.n; i++)
+            if (m->ls.l[i].at < m->ls.l[i].n && (best == NULL || before(&m->ls.l[i], best)))
+                best = &m->ls.l[i];
         if (best == NULL)
-            break;
+            return PAWL_OK; /* every line is empty */
         take(best, &best->c[best->at], &jobs[*n]);
         ++*n;
-        ++best->at;
-        if (best->at == best->n) { /* dry: something better may lie behind what was read */
-            info->more = true;
-            if (ls->n > 1 || best->full)
-                break;
-        }
+        if (++best->at == best->n &&
+            (rc = refill(m->sl, best, m->lane->tasks[best->task_i].id, m->now_us, m->chunk, m->a,
+                         m->info, e)) != PAWL_OK)
+            return rc;
     }
-    if (*n == want)
-        info->more = true;
+    m->info->more = true;
+    return PAWL_OK;
+}
+
+/* Find the lines, read the first chunk of each, merge. */
+static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane, size_t want, int64_t now_us,
+                             struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
+                             struct pawl_error *e)
+{
+    struct merger m = { .sl = sl, .lane = lane, .now_us = now_us, .a = a, .info = info };
+    enum pawl_rc rc = find_lines(sl, &m.ls, lane, now_us, a, info, e);
+
+    /* One line: read what is wanted at once. Several: little of each, more of those that are used. */
+    m.chunk = m.ls.n <= 1 || want < CHUNK_MIN ? want : want / m.ls.n;
+    if (m.chunk < CHUNK_MIN && want >= CHUNK_MIN)
+        m.chunk = CHUNK_MIN;
+    for (size_t i = 0; i < m.ls.n && rc == PAWL_OK; i++)
+        rc = read_chunk(sl, &m.ls.l[i], lane->tasks[m.ls.l[i].task_i].id, now_us, m.chunk, a, e);
+    return rc == PAWL_OK ? merge(&m, want, jobs, n, e) : rc;
 }
 
 /* A due suspect runs before everything else, and alone. */
@@ -338,7 +384,6 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
                        struct pawl_error *e)
 {
     const int64_t now_us = sl->env->wall_us(sl->env->ctx);
-    struct lines ls = {0};
     enum pawl_rc rc;
 
     *n = 0;
@@ -347,18 +392,9 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
         return PAWL_OK;
     if ((rc = suspects(sl, lane, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
-    if (!info->suspect_waiting) {
-        if ((rc = find_lines(sl, &ls, lane, now_us, arena, info, e)) != PAWL_OK)
-            return rc;
-        size_t chunk = ls.n <= 1 ? want : 2 * want / ls.n;
-        if (chunk < CHUNK_MIN)
-            chunk = CHUNK_MIN;
-        for (size_t i = 0; i < ls.n; i++)
-            if ((rc = read_chunk(sl, &ls.l[i], lane->tasks[ls.l[i].task_i].id, now_us,
-                                 chunk < want ? chunk : want, arena, e)) != PAWL_OK)
-                return rc;
-        merge(&ls, want, jobs, n, info);
-    }
+    if (!info->suspect_waiting &&
+        (rc = in_order(sl, lane, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
+        return rc;
     for (size_t i = 0; i < *n; i++) {
         if ((rc = read_job(sl, &jobs[i], arena, e)) != PAWL_OK)
             return rc;

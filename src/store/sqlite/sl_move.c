@@ -156,7 +156,9 @@ enum pawl_rc sl_put_done(struct sqlite *sl, const struct job *job, const struct 
     sl_text(q, 4, sl->side.id);
     sqlite3_bind_int64(q, 5, f->started_at_us != 0 ? f->started_at_us : job->started_at_us);
     sqlite3_bind_int64(q, 6, sl->env->wall_us(sl->env->ctx));
-    bind_counters(q, 7, &job->n);
+    struct counters n = job->n;
+    n.runs++; /* the run that did it */
+    bind_counters(q, 7, &n);
     sl_text_n(q, 12, stale ? NULL : f->result, f->result_bytes);
     return sl_run(sl, q, e);
 }

@@ -64,7 +64,7 @@ static void read_job_row(sqlite3_stmt *q, struct arena *a, struct pawl_job *j)
     j->worker = sl_dup(a, q, 33);
     j->result = sl_dup(a, q, 34);
     j->result_bytes = (size_t)sqlite3_column_bytes(q, 34);
-    j->attempts = j->runs; /* an attempt row for every end but success */
+    j->attempts = j->runs - (j->state == PAWL_STATE_DONE); /* a row for every end but success */
 }
 
 /* Which rows: the place that holds the state drives, so that listing the dead does not scan jobs. */
