@@ -184,6 +184,30 @@ class Jobs(PawlTest):
         self.fails(64, "prune", "--done-older", "x", says="duration")
 
 
+class Json(PawlTest):
+    def test_every_verb_prints_json_lines(self):
+        """Goal: with --json each verb prints objects only, one a line, and at least one."""
+        self.conf(CONF)
+        self.sql("CREATE TABLE note(text TEXT)")
+        self.json("apply")
+        for args in '{"text":"x"}', "{}", "{}", "{}":
+            self.enqueue("note", args)
+        self.enqueue("other", "{}", "--in", "1h")
+        self.enqueue("other")
+        self.work()
+        for words in (["init"], ["conf", "check"], ["run", "note", '{"text":"y"}', "--dry-run"],
+                      ["enqueue", "note"], ["jobs"], ["job", "1"], ["job", "2"], ["dead", "list"],
+                      ["dead", "show", "2"], ["dead", "replay", "2", "--dry-run"],
+                      ["dead", "replay", "2"], ["dead", "discard", "4", "--reason", "r"],
+                      ["dead", "export"], ["dead", "replay", "--all"],
+                      ["run-now", "5"], ["cancel", "6"], ["pause", "default"], ["queues"],
+                      ["resume", "default"], ["stats"], ["check"], ["prune", "--dry-run"],
+                      ["debug", "lifecycle"], ["debug", "limits"], ["debug", "errors"],
+                      ["debug", "failpoints"], ["debug", "policy"]):
+            with self.subTest(words=words):
+                self.assertGreater(len(self.json(*words)), 0)
+
+
 class Debug(PawlTest):
     make_store = False
 
