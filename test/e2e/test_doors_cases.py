@@ -346,7 +346,8 @@ class Bytes(Case):
 class Names(Case):
     NAMES = ["", "a" * 64, "a" * 65, "a" * 4096, "a/b", "..", ".a", "a..b", "%2e", "a ", " a",
              "a\n", "a'b", 'a"b', "DROP", "Drop", "drop", "a;b", "a-b", "-a", "_a", "a_b", "0",
-             "0.1", "caf\u00e9", "\U0001f600", "a\u200f", "a\u200b", "a\0b", "\u0430", "a\tb", "null"]
+             "0.1", "caf\u00e9", "\U0001f600", "a\u200f", "a\u200b", "a\0b", "\u0430", "a\tb",
+             "null"]
 
     def verdicts(self, column, name):
         """What each door says to this name: refused, or the id."""
