@@ -122,8 +122,9 @@ def conservation(audit, db, accepted):
     """accepted: {task: how many jobs there must be, replays not counted}. Each has ended, once."""
     have = Counter(dict(db.execute("SELECT task, count(*) FROM pawl_jobs WHERE replay_of IS NULL"
                                    " GROUP BY task")))
-    wrong = ["%s: %d jobs, must be %d" % (task, have[task], accepted.get(task, 0))
-             for task in sorted(have.keys() | accepted.keys()) if have[task] != accepted.get(task, 0)]
+    want = Counter(accepted)
+    wrong = ["%s: %d jobs, must be %d" % (task, have[task], want[task])
+             for task in sorted(have.keys() | want.keys()) if have[task] != want[task]]
     states = Counter(dict(db.execute("SELECT state, count(*) FROM pawl_jobs GROUP BY state")))
     replayed = db.execute("SELECT count(*) FROM pawl_jobs WHERE state = 'dead'"
                           " AND replayed_as IS NOT NULL").fetchone()[0]

@@ -77,10 +77,11 @@ class Worker:
         self.process.send_signal(signal.SIGKILL)
         return True
 
-    def tail(self, lines=5):
+    def said(self):
+        """The lines of its log so far."""
         try:
-            with open(self.log, "rb") as log:
-                return log.read()[-4000:].decode("utf-8", "replace").splitlines()[-lines:]
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                return log.read().splitlines()
         except OSError:
             return []
 
@@ -109,7 +110,7 @@ class Chaos:
             if w.process is not None and not w.alive():
                 if not w.murdered:
                     self.surprises.append("%s ended by itself with %d: %s" % (
-                        w.name, w.process.returncode, " | ".join(w.tail(2))))
+                        w.name, w.process.returncode, " | ".join(w.said()[-2:])))
                 w.start()
         if self.next_kill is not None and now >= self.next_kill:
             self.strike()
@@ -146,7 +147,7 @@ class Chaos:
                 continue
             if code != 0 and not w.murdered:
                 self.surprises.append("%s drained with %d: %s" % (w.name, code,
-                                                                  " | ".join(w.tail(2))))
+                                                                  " | ".join(w.said()[-2:])))
             w.process = None
 
     def close(self):

@@ -2,10 +2,10 @@
 /* charge.c - the `charge` task of the demo: ask the payment gateway for money, at most once.
  *
  * Reads   the job's args on stdin and sends them on as they are; from pawl.conf GATEWAY_PORT and
- *         SHOP_PAWL (to enqueue the follow-up); from Pawl PAWL_IDEMPOTENCY_KEY, PAWL_KEY, PAWL_DB and
- *         PAWL_REPLY_FD.
- * Keeps   every attempt of the job sends the same Idempotency-Key, and the follow-up job `mark_paid`
- *         is enqueued under the job's own key: whatever dies between two steps, running the whole
+ *         SHOP_PAWL (to enqueue the follow-up); from Pawl PAWL_IDEMPOTENCY_KEY, PAWL_KEY, PAWL_DB
+ *         and PAWL_REPLY_FD.
+ * Keeps   every attempt of the job sends the same Idempotency-Key, and the follow-up `mark_paid` is
+ *         enqueued under the job's own key: whatever dies between two steps, running the whole
  *         program again charges nothing twice and enqueues nothing twice.
  * Answers exit 0: charged, the gateway's receipt is the job's result. 75: outage, timeout, lost
  *         reply - come again, with the same key. 65: the gateway said no.
@@ -108,7 +108,8 @@ static int gateway_charge(const char *args, size_t args_n, char *reply, const ch
     }
     n = snprintf(head, sizeof head,
                  "POST /charge HTTP/1.1\r\nHost: gateway\r\nIdempotency-Key: %s\r\n"
-                 "Content-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                 "Content-Type: application/json\r\nContent-Length: %zu\r\n"
+                 "Connection: close\r\n\r\n",
                  need("PAWL_IDEMPOTENCY_KEY"), args_n);
     if (n < 0 || (size_t)n >= sizeof head || !write_all(fd, head, (size_t)n) ||
         !write_all(fd, args, args_n)) {

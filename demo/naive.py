@@ -166,7 +166,8 @@ def tell(seed, kills, newest, sent, payable, found):
 
 
 def main(argv):
-    ap = argparse.ArgumentParser(prog="./run demo naive", description="the naive shop, for contrast")
+    ap = argparse.ArgumentParser(prog="./run demo naive",
+                                 description="the naive shop, for contrast")
     ap.add_argument("--small", action="store_true", help="a small shop")
     ap.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10000))
     ap.add_argument("--work", nargs=2, metavar=("DB", "PORT"), help=argparse.SUPPRESS)
@@ -181,7 +182,8 @@ def main(argv):
     try:
         db = connect(path)
         db.executescript(SCHEMA)
-        newest, sent, payable = fill(db, rng, 400 if opts.small else 2000, 60 if opts.small else 200)
+        packages, orders = (400, 60) if opts.small else (2000, 200)
+        newest, sent, payable = fill(db, rng, packages, orders)
         db.close()
         gateway = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "gateway.py"), "--ledger", ledger, "--requests",
@@ -202,8 +204,8 @@ def main(argv):
     if not (found[0] and found[1] and found[2]):
         print("  The contrast did not show this time; try again with another --seed.")
         return 1
-    print("  That was the point of this demonstration. The same feed, gateway and kills with no such")
-    print("  finding: ./run demo")
+    print("  That was the point of this demonstration. The same kind of feed, gateway and kills")
+    print("  without such findings: ./run demo")
     return 0
 
 

@@ -3,7 +3,8 @@
 # dead-letters: rows that cannot be imported, the evidence they leave, the fix, and the replay.
 . "$(dirname "$0")/../lib.sh"
 
-run sql "CREATE TABLE stock(sku TEXT PRIMARY KEY, qty INTEGER NOT NULL CHECK (typeof(qty) = 'integer'), place TEXT)"
+run sql "CREATE TABLE stock(sku TEXT PRIMARY KEY, place TEXT,
+                     qty INTEGER NOT NULL CHECK (typeof(qty) = 'integer'))"
 run pawl init
 run pawl apply
 cat >rows.jsonl <<'ROWS'
@@ -32,7 +33,8 @@ run pawl dead replay 2
 run work
 
 note "two rows were for the same gear: the second one is dead again, with a new reason"
-run sql "SELECT id, replay_of, state, dead_class, error FROM pawl_jobs WHERE replay_of IS NOT NULL ORDER BY id"
+run sql "SELECT id, replay_of, state, dead_class, error FROM pawl_jobs
+          WHERE replay_of IS NOT NULL ORDER BY id"
 run sql "SELECT id, state, replayed_as FROM pawl_jobs WHERE replay_of IS NULL ORDER BY id"
-run sql "SELECT * FROM stock ORDER BY sku"
+run sql "SELECT sku, qty, place FROM stock ORDER BY sku"
 run pawl check

@@ -10,4 +10,5 @@ run pawl enqueue greet '{"name":42}'
 run work
 note "the first attempt exited with 75 and was tried again; the second job can never work"
 run sql "SELECT id, state, failures, result, dead_class, reason FROM pawl_jobs"
-run sql "SELECT job_id, n, outcome, exit_code, rtrim(err_tail, char(10)) FROM pawl_attempts ORDER BY job_id, n"
+run sql "SELECT job_id, n, outcome, exit_code, rtrim(err_tail, char(10)) FROM pawl_attempts
+          ORDER BY job_id, n"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_examples.py - every example prints exactly the transcript beside it.
 
-Compared after normalising what honestly differs between two runs: instants, durations, and the names of
-worker, host and build. Rewrite the transcripts with PAWL_EXAMPLES_WRITE=1, then read the difference."""
+Compared after normalising what honestly differs between two runs: instants, durations, and the
+names of worker, host and build. PAWL_EXAMPLES_WRITE=1 rewrites the transcripts: then read the
+difference."""
 import difflib
 import os
 import re
