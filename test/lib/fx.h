@@ -59,7 +59,8 @@ struct fx {
     int64_t runs;                /* handler calls */
     struct claim_info info;      /* of the last claim */
     struct pawl_error e;         /* of the last verb */
-    void *foreign;
+    void *foreign;               /* the kind's */
+    void *ctx;                   /* the test's own, for on_run */
 };
 
 void fx_begin(struct fx *f, int kind);
