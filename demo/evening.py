@@ -169,7 +169,7 @@ class Evening(Shop):
             say("  %d jobs were shot so often that Pawl took them for poison; the operator replayed"
                 " them" % notes["poison"])
         if "WAL-reset fault" in "".join(self.chaos.workers[0].said()[:1]):
-            say("  This pawl is linked with an old SQLite, which two workers may damage in a rare case:")
-            say("  fine for a demo, not for a shop. README says how to get the bundled one.")
+            say("  This pawl is linked with an old SQLite, which two workers may damage (rarely).")
+            say("  That is fine for a demo, not for a shop: README tells of the bundled one.")
         say("  %.0f seconds in all, seed %d. Now see what the naive way does: ./run demo naive" % (
             seconds, self.opts.seed))
