@@ -52,8 +52,12 @@ enum pawl_rc sl_rc(int code)
 enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what)
 {
     const int code = sl->db != NULL ? sqlite3_extended_errcode(sl->db) : SQLITE_CANTOPEN;
+    const int err = sl->db != NULL ? sqlite3_system_errno(sl->db) : 0;
     enum pawl_rc rc = sl_rc(code);
 
+    /* The log's shared index has no code of its own for "no space left". */
+    if (rc == PAWL_IO && (err == ENOSPC || err == EDQUOT))
+        return pawl_fail_native(e, PAWL_FULL, code, "%s: %s (SQLite code %d)", what, strerror(err), code);
     if (rc == PAWL_OK) /* an error was seen, so the code was overwritten meanwhile */
         rc = PAWL_STORE;
     return pawl_fail_native(e, rc, code, "%s: %s (SQLite code %d)", what,
@@ -240,9 +244,6 @@ static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
 {
     enum pawl_rc rc;
 
-    sqlite3_extended_result_codes(sl->db, 1);
-    sqlite3_busy_handler(sl->db, on_busy, sl);
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
     if ((rc = pragma_is(sl, "PRAGMA journal_mode = WAL", "wal", e)) != PAWL_OK)
         return rc;
     if ((rc = sl_exec(sl, "PRAGMA synchronous = FULL", e)) != PAWL_OK)
@@ -302,13 +303,21 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
         goto fail;
     }
     sl->owner_pid = getpid();
-    if ((rc = settings(sl, e)) != PAWL_OK) {
-        if (rc == PAWL_IO && stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
-            rc = open_failed(sl, create, e);
-        else
-            rc = pawl_wrap(e, "%s", sl->path);
+    sqlite3_extended_result_codes(sl->db, 1);
+    sqlite3_busy_handler(sl->db, on_busy, sl);
+    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
+    /* Before the settings: they would turn a stranger's database, or an empty file, into WAL. */
+    rc = create ? PAWL_OK : sl_version_check(sl, e);
+    if (rc == PAWL_NOSTORE || rc == PAWL_NEWER || rc == PAWL_OLDER)
         goto fail;
-    }
+    if (rc == PAWL_OK)
+        rc = settings(sl, e);
+    if (rc == PAWL_IO && stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
+        rc = open_failed(sl, create, e);
+    else if (rc != PAWL_OK)
+        rc = pawl_wrap(e, "%s", sl->path);
+    if (rc != PAWL_OK)
+        goto fail;
     return PAWL_OK;
 fail:
     sl_disconnect(sl);

@@ -207,7 +207,7 @@ enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, str
     if (sl == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = refuse_network(path, e)) == PAWL_OK && (rc = sl_connect(sl, false, e)) == PAWL_OK &&
-        (rc = sl_version_check(sl, e)) == PAWL_OK && (rc = side_open(&sl->side, path, e)) == PAWL_OK) {
+        (rc = side_open(&sl->side, path, e)) == PAWL_OK) {
         *out = &sl->base;
         return PAWL_OK;
     }
