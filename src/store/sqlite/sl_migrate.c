@@ -100,6 +100,24 @@ static enum pawl_rc mark(struct sqlite *sl, int version, const char *name, bool 
     return rc;
 }
 
+/* Before the first migration: what bears our names is somebody else's. A migration is one transaction,
+ * so it cannot be half a store of ours. */
+static enum pawl_rc names_free(struct sqlite *sl, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = PAWL_OK;
+
+    if (sqlite3_prepare_v2(sl->db, "SELECT type, name FROM sqlite_master WHERE name GLOB 'pawl_*'"
+                           " LIMIT 1", -1, &q, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "read schema");
+    if (sqlite3_step(q) == SQLITE_ROW)
+        rc = pawl_fail(e, PAWL_NOTOURS, "%s has a %s %.100s that Pawl did not make: names that begin"
+                       " with pawl_ are Pawl's; rename it, or give another file", sl->path,
+                       (const char *)sqlite3_column_text(q, 0), (const char *)sqlite3_column_text(q, 1));
+    sqlite3_finalize(q);
+    return rc;
+}
+
 static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl_error *e)
 {
     int have = 0, breaking = 0;
@@ -111,6 +129,8 @@ static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl
         return pawl_fail(e, PAWL_NEWER, "%s was migrated to version %d by a newer pawl; this one"
                          " (" PAWL_VERSION ") knows %d", sl->path, breaking, newest());
     *created = have == 0;
+    if (have == 0 && (rc = names_free(sl, e)) != PAWL_OK)
+        return rc;
     if ((rc = sl_exec(sl, "CREATE TABLE IF NOT EXISTS pawl_x_migration (version INTEGER PRIMARY KEY,"
                       " name TEXT NOT NULL, breaking INTEGER NOT NULL, applied_at_us INTEGER NOT NULL,"
                       " applied_by TEXT NOT NULL) STRICT", e)) != PAWL_OK)
