@@ -44,10 +44,14 @@ enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t b
     snprintf(temp, sizeof temp, "new-%s", s->id);
     /* Lock before the name appears: a reaper must never see a fresh file with a free lock. */
     s->worker_fd = openat(s->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (s->worker_fd < 0 || ftruncate(s->worker_fd, sizeof(struct side_worker)) != 0 ||
+    if (s->worker_fd < 0 || !side_room(s->worker_fd, sizeof(struct side_worker)) ||
         flock(s->worker_fd, LOCK_EX | LOCK_NB) != 0 ||
-        (s->w = map_worker(s->worker_fd)) == NULL)
-        return pawl_fail_errno(e, errno, "worker file %s", temp);
+        (s->w = map_worker(s->worker_fd)) == NULL) {
+        const enum pawl_rc rc = pawl_fail_errno(e, errno, "worker file %s", temp);
+
+        (void)unlinkat(s->dir_fd, temp, 0);
+        return rc;
+    }
     s->w->magic = SIDE_MAGIC;
     clock_boot_id(s->w->boot_id);
     if (gethostname(s->w->host, sizeof s->w->host - 1) != 0)

@@ -59,6 +59,17 @@ static void *map_fd(int fd, size_t n)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* Room for a file that will be mapped. A hole would do until the disk is full: then a write to the
+ * mapping is answered with SIGBUS. */
+bool side_room(int fd, size_t n)
+{
+    const int err = posix_fallocate(fd, 0, (off_t)n);
+
+    if (err != 0)
+        errno = err;
+    return err == 0;
+}
+
 enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e)
 {
     struct buf dir = {0};
@@ -80,7 +91,7 @@ enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e
         (s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
         (s->wake_fd = openat(s->dir_fd, "wake", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
         fstat(s->lock_fd, &sb) != 0 ||
-        (sb.st_size < 4096 && ftruncate(s->lock_fd, 4096) != 0) ||
+        ((sb.st_size < 4096 || sb.st_blocks == 0) && !side_room(s->lock_fd, 4096)) ||
         (s->page = map_fd(s->lock_fd, sizeof *s->page)) == NULL)
         rc = pawl_fail_errno(e, errno, "side directory %s", buf_str(&dir));
 out:

@@ -57,6 +57,7 @@ struct side {
 void side_init(struct side *s);
 enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e) PAWL_MUST_USE;
 void side_close(struct side *s);
+bool side_room(int fd, size_t n);       /* allocate the first n bytes; false: errno */
 /* Take the side lock within wait_us; leaves gaps for foreign writers. OK | BUSY | IO. */
 enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e) PAWL_MUST_USE;
 void side_unlock(struct side *s);
