@@ -145,6 +145,7 @@ int64_t partner_next_us(const struct sup *s)
 static void died(struct sup *s, int64_t now_us)
 {
     struct partner *p = &s->partner;
+    bool starting = p->phase == PARTNER_STARTING; /* no handlers yet: told to end, it just dies */
     int status = 0;
     int sig, code;
 
@@ -157,7 +158,7 @@ static void died(struct sup *s, int64_t now_us)
     p->phase = PARTNER_DOWN;
     p->pausing = p->paused = false;
     s->look = s->active = true;
-    if (p->ending && (sig < 0 || p->killed)) {
+    if (p->ending && (sig < 0 || p->killed || starting)) {
         log_line(LOG_DEBUG, "runner.stop", "s:worker", s->id, "i:exit", (int64_t)code, NULL);
         return;
     }
