@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
 
 enum {
     START_BACKOFF_MIN_US = 100 * 1000,
@@ -200,10 +201,28 @@ bool children_alone(const struct sup *s)
     return false;
 }
 
-bool children_known(const struct sup *s, pid_t pid, size_t *i)
+static bool known(const struct sup *s, pid_t pid, size_t *i)
 {
     for (*i = 0; *i < s->slots_n; (*i)++) {
         if (s->children[*i].c != NULL && exec_child_pid(s->children[*i].c) == pid) return true;
     }
     return false;
+}
+
+/* As process 1 we inherit orphans: reap what is neither a job's child nor the runner. */
+void children_reap_orphans(struct sup *s, int64_t now_us)
+{
+    siginfo_t si = {0};
+    size_t i;
+
+    while (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0) {
+        if (known(s, si.si_pid, &i)) {
+            children_io(s, i, EXEC_PIDFD, now_us); /* reaps it */
+        } else if (si.si_pid == s->partner.pid && !partner_gone(s)) {
+            return; /* its end arrives over the link */
+        } else {
+            (void)waitpid(si.si_pid, NULL, WNOHANG);
+        }
+        si.si_pid = 0;
+    }
 }

@@ -17,7 +17,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -297,30 +296,12 @@ static void on_signal(struct sup *s, uint32_t sig, int64_t now_us)
     }
 }
 
-/* As process 1 we inherit orphans: reap what is neither a job's child nor the runner. */
-static void reap_orphans(struct sup *s, int64_t now_us)
-{
-    siginfo_t si = {0};
-    size_t i;
-
-    while (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0) {
-        if (children_known(s, si.si_pid, &i)) {
-            children_io(s, i, EXEC_PIDFD, now_us); /* reaps it */
-        } else if (si.si_pid == s->partner.pid && !partner_gone(s)) {
-            return; /* its end arrives over the link */
-        } else {
-            (void)waitpid(si.si_pid, NULL, WNOHANG);
-        }
-        si.si_pid = 0;
-    }
-}
-
 static void read_signals(struct sup *s, int64_t now_us)
 {
     struct signalfd_siginfo si;
 
     while (read(s->sig_fd, &si, sizeof si) == (ssize_t)sizeof si) {
-        if (si.ssi_signo == SIGCHLD && s->reap_orphans) reap_orphans(s, now_us);
+        if (si.ssi_signo == SIGCHLD && s->reap_orphans) children_reap_orphans(s, now_us);
         on_signal(s, si.ssi_signo, now_us);
     }
 }

@@ -89,7 +89,7 @@ void children_stop_all(struct sup *s, int sig, const char *why, int64_t now_us);
 void children_release_held(struct sup *s);            /* claimed, not started: hand back */
 void children_kill_all(struct sup *s);                /* and mark their slots for hand-back */
 bool children_alone(const struct sup *s);             /* a suspect is held or runs */
-bool children_known(const struct sup *s, pid_t pid, size_t *i);
+void children_reap_orphans(struct sup *s, int64_t now_us);
 
 /* partner.c */
 void partner_tick(struct sup *s, int64_t now_us);     /* start it when its time has come */
