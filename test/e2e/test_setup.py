@@ -207,6 +207,8 @@ class Tidy(Tree):
         self.assertEqual(len(self.tidy("test/e2e/test_x.py", spdx + nap)), 1)
         loop = "end = time.monotonic() + 5\nwhile time.monotonic() < end:\n    "
         self.assertEqual(self.tidy("test/e2e/test_x.py", spdx + loop + nap), [])
+        moment = "time.sl" + "eep(rng.random() * 0.05)\n"
+        self.assertEqual(self.tidy("test/e2e/test_x.py", spdx + moment), [])
 
 
 class ThirdParty(Tree):
