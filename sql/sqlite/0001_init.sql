@@ -144,7 +144,8 @@ CREATE TABLE pawl_x_dropped (
     failures      INTEGER NOT NULL,
     lost          INTEGER NOT NULL,
     releases      INTEGER NOT NULL,
-    snoozes       INTEGER NOT NULL
+    snoozes       INTEGER NOT NULL,
+    replayed_as   INTEGER -- of a dead letter that was discarded after its replay
 ) STRICT;
 
 CREATE TABLE pawl_x_cancelled (

@@ -8,7 +8,7 @@ DROP VIEW IF EXISTS pawl_last;
 DROP VIEW IF EXISTS pawl_enqueue;
 
 CREATE VIEW pawl_jobs AS
-SELECT j.id, coalesce(j.root_id, j.id) AS root_id, j.gen, j.replay_of, d.replayed_as,
+SELECT j.id, coalesce(j.root_id, j.id) AS root_id, j.gen, j.replay_of, coalesce(d.replayed_as, x.replayed_as) AS replayed_as,
        t.name AS task, q.name AS queue, j.source, j.key,
        CASE WHEN o.job_id IS NOT NULL THEN 'done'
             WHEN d.job_id IS NOT NULL THEN 'dead'
@@ -112,18 +112,24 @@ BEGIN
     SELECT RAISE(ABORT, 'pawl: run_at must be microseconds since 1970 or an RFC 3339 time with a zone, up to the year 9999')
      WHERE NEW.run_at IS NOT NULL AND NOT CASE typeof(NEW.run_at)
         WHEN 'integer' THEN NEW.run_at BETWEEN 0 AND 253402300799999999
-        WHEN 'text' THEN NEW.run_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
+        WHEN 'text' THEN NEW.run_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
              AND (substr(NEW.run_at, -1) IN ('Z', 'z') OR substr(NEW.run_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]')
-             AND date(substr(NEW.run_at, 1, 10)) IS substr(NEW.run_at, 1, 10)
-             AND coalesce(julianday(NEW.run_at) >= 2440587.5, 0)
+             AND date(substr(NEW.run_at, 1, 10), '+0 days') IS substr(NEW.run_at, 1, 10)
+             AND substr(NEW.run_at, 12, 2) <= '23'
+             AND rtrim(substr(NEW.run_at, 20, length(NEW.run_at) - 20 - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
+             AND substr(NEW.run_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.run_at, 20) NOT GLOB '.[^0-9]*'
+             AND coalesce(julianday(replace(NEW.run_at, 't', 'T')) >= 2440587.5, 0)
         ELSE 0 END;
     SELECT RAISE(ABORT, 'pawl: expires_at must be microseconds since 1970 or an RFC 3339 time with a zone, up to the year 9999')
      WHERE NEW.expires_at IS NOT NULL AND NOT CASE typeof(NEW.expires_at)
         WHEN 'integer' THEN NEW.expires_at BETWEEN 0 AND 253402300799999999
-        WHEN 'text' THEN NEW.expires_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
+        WHEN 'text' THEN NEW.expires_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
              AND (substr(NEW.expires_at, -1) IN ('Z', 'z') OR substr(NEW.expires_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]')
-             AND date(substr(NEW.expires_at, 1, 10)) IS substr(NEW.expires_at, 1, 10)
-             AND coalesce(julianday(NEW.expires_at) >= 2440587.5, 0)
+             AND date(substr(NEW.expires_at, 1, 10), '+0 days') IS substr(NEW.expires_at, 1, 10)
+             AND substr(NEW.expires_at, 12, 2) <= '23'
+             AND rtrim(substr(NEW.expires_at, 20, length(NEW.expires_at) - 20 - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
+             AND substr(NEW.expires_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.expires_at, 20) NOT GLOB '.[^0-9]*'
+             AND coalesce(julianday(replace(NEW.expires_at, 't', 'T')) >= 2440587.5, 0)
         ELSE 0 END;
 
     INSERT INTO pawl_x_task (name, created_at_us)
@@ -144,10 +150,16 @@ BEGIN
                        (SELECT q.name FROM pawl_x_task t JOIN pawl_x_queue q ON q.id = t.queue_id
                          WHERE t.name = NEW.task), 'default')),
         now_us = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000,
-        run_at_us = CASE typeof(NEW.run_at) WHEN 'integer' THEN NEW.run_at
-            WHEN 'text' THEN CAST(round((julianday(NEW.run_at) - 2440587.5) * 86400000.0) AS INTEGER) * 1000 END,
-        expires_at_us = CASE typeof(NEW.expires_at) WHEN 'integer' THEN NEW.expires_at
-            WHEN 'text' THEN CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000.0) AS INTEGER) * 1000 END,
+        run_at_us = max(1, CASE typeof(NEW.run_at) WHEN 'integer' THEN NEW.run_at
+            WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.run_at, 1, 19), 't', 'T')
+                     || CASE WHEN substr(NEW.run_at, -1) IN ('Z', 'z') THEN 'Z' ELSE substr(NEW.run_at, -6) END) AS INTEGER) * 1000000
+                 + CAST(substr(substr(NEW.run_at, 21, max(0, length(NEW.run_at) - 21
+                     - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6) AS INTEGER) END),
+        expires_at_us = max(1, CASE typeof(NEW.expires_at) WHEN 'integer' THEN NEW.expires_at
+            WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.expires_at, 1, 19), 't', 'T')
+                     || CASE WHEN substr(NEW.expires_at, -1) IN ('Z', 'z') THEN 'Z' ELSE substr(NEW.expires_at, -6) END) AS INTEGER) * 1000000
+                 + CAST(substr(substr(NEW.expires_at, 21, max(0, length(NEW.expires_at) - 21
+                     - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6) AS INTEGER) END),
         id = (SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_task t ON t.id = k.task_id
                WHERE t.name = NEW.task AND k.source = coalesce(NEW.source, '') AND k.key = NEW.key),
         created = 1

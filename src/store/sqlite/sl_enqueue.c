@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "core/meaning.h"
 #include "core/rules.h"
 #include "store/sqlite/sl.h"
 
@@ -30,44 +31,16 @@ static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_enqueue *
     return rc;
 }
 
-/* Both texts without white space outside strings: for the hint only, never for a decision. */
-static bool same_but_spelling(const char *a, size_t an, const char *b, size_t bn)
-{
-    size_t i = 0, k = 0;
-    bool in = false;
-
-    while (i < an || k < bn) {
-        if (!in) {
-            while (i < an && strchr(" \t\r\n", a[i]) != NULL && a[i] != '\0')
-                i++;
-            while (k < bn && strchr(" \t\r\n", b[k]) != NULL && b[k] != '\0')
-                k++;
-        }
-        if (i >= an || k >= bn)
-            return i >= an && k >= bn;
-        if (a[i] != b[k])
-            return false;
-        if (in && a[i] == '\\' && i + 1 < an && k + 1 < bn && a[i + 1] == b[k + 1]) {
-            i += 2;
-            k += 2;
-            continue;
-        }
-        if (a[i] == '"')
-            in = !in;
-        i++;
-        k++;
-    }
-    return true;
-}
-
 static enum pawl_rc clash(const struct pawl_enqueue *r, const char *old, size_t old_n, int64_t id,
                           struct pawl_error *e)
 {
-    const bool spelling = old != NULL && same_but_spelling(old, old_n, r->args, r->args_bytes);
+    /* What came through SQL may be anything: only checked texts are compared, for the hint. */
+    const bool spelling = old != NULL && json_check(old, old_n, LIMIT_JSON_DEPTH, NULL, NULL) &&
+                          meaning_same(old, old_n, r->args, r->args_bytes);
 
     return pawl_fail(e, PAWL_KEYCLASH, "key \"%s\" of task %s was used before with other args by job"
                      " %lld%s; send the same bytes, or a new key", r->key, r->task, (long long)id,
-                     spelling ? " (only the spelling differs: white space)" : "");
+                     spelling ? " (only the spelling differs: white space, order, digits)" : "");
 }
 
 static enum pawl_rc state_of(struct sqlite *sl, int64_t id, struct pawl_enqueued *out,

@@ -334,6 +334,7 @@ enum pawl_rc sl_discard(struct store *st, int64_t id, const char *reason, struct
     sqlite3_bind_int64(q, 9, n.lost);
     sqlite3_bind_int64(q, 10, n.releases);
     sqlite3_bind_int64(q, 11, n.snoozes);
+    sqlite3_bind_value(q, 12, sqlite3_column_value(d, 7));
     rc = sl_run(sl, q, e);
     sqlite3_reset(d);
 out:

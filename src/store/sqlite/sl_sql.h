@@ -78,7 +78,8 @@
     X(DEAD_PUT, "INSERT INTO pawl_x_dead (job_id, class, reason, error, worker, ended_at_us,"     \
                 " " SL_COUNTERS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                  \
     X(DROPPED_PUT, "INSERT INTO pawl_x_dropped (job_id, outcome, reason, error, worker,"          \
-                   " ended_at_us, " SL_COUNTERS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")  \
+                   " ended_at_us, " SL_COUNTERS ", replayed_as)"                                  \
+                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                            \
     X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " SL_COUNTERS ")" \
                      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")                                         \
     X(ATTEMPT_PUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker, host, build," \
@@ -114,7 +115,8 @@
                 " WHERE d.job_id = ?1")                                                           \
     X(DEAD_REPLAYED, "UPDATE pawl_x_dead SET replayed_as = ?2, replay_reason = ?3"                \
                      " WHERE job_id = ?1 AND replayed_as IS ?4")                                  \
-    X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1 RETURNING error, worker, " SL_COUNTERS) \
+    X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1"                                      \
+                 " RETURNING error, worker, " SL_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \
     X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running")                                      \
     X(ROWS_OF, "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us,"      \
