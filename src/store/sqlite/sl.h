@@ -9,6 +9,7 @@
 
 #include <sqlite3.h>
 #include <sys/types.h>
+#include "base/log.h"
 #include "store/ops.h"
 #include "store/sqlite/sl_side.h"
 #include "store/sqlite/sl_sql.h"
@@ -47,6 +48,7 @@ struct sqlite {
     struct job *batch; size_t batch_n, hand; bool effect_open, savepoint;
     uint8_t batch_lease[16];
     int64_t warned_wal_us;
+    struct log_gate reap_gate;
 };
 
 #define SL_WAIT_US 10000000 /* for other writers: a foreign one may hold the lock for 5 s */

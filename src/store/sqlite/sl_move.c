@@ -7,14 +7,11 @@
 #include <assert.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/build.h"
 #include "base/err.h"
 #include "core/lifecycle.h"
 #include "core/rules.h"
 #include "store/sqlite/sl.h"
-
-#ifndef PAWL_BUILD
-#define PAWL_BUILD "unknown"
-#endif
 
 enum pawl_rc sl_queue_id(struct sqlite *sl, const char *name, bool create, int64_t *id,
                          struct pawl_error *e)
@@ -180,7 +177,7 @@ static enum pawl_rc put_attempt(struct sqlite *sl, const struct settle *s, struc
     sl_text(q, 4, outcome_name(s->d.outcome));
     sl_text(q, 5, f->worker != NULL ? f->worker : sl->side.id);
     sl_text(q, 6, host);
-    sl_text(q, 7, PAWL_BUILD);
+    sl_text(q, 7, pawl_build());
     sqlite3_bind_int64(q, 8, f->started_at_us != 0 ? f->started_at_us : s->job->started_at_us);
     sqlite3_bind_int64(q, 9, sl->env->wall_us(sl->env->ctx));
     if (f->exit_code >= 0)
@@ -237,10 +234,10 @@ enum pawl_rc sl_place(struct sqlite *sl, const struct settle *s, struct pawl_err
         sqlite3_bind_int64(q, 1, s->job->id);
         if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
             return rc;
-        const int64_t task_id = row ? sqlite3_column_int64(q, 0) : 0;
+        /* A job without its row is damage: it goes back all the same, and whoever claims it ends it
+         * as undecodable. It must not keep others from being put back. */
+        const int64_t task_id = row ? sqlite3_column_int64(q, 0) : s->task_id;
         sqlite3_reset(q);
-        if (!row)
-            return pawl_fail(e, PAWL_BUG, "job %lld has no job row", (long long)s->job->id);
         return sl_put_ready(sl, task_id, s->job, &s->d, e);
     case PAWL_STATE_DEAD:
         return put_end(sl, s, SLQ_DEAD_PUT, dead_class_name(s->d.dead), e);

@@ -330,29 +330,55 @@ static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n
     return rc;
 }
 
+/* What is wrong with one worker's rows (damage, a policy that cannot be read) is said, and does not
+ * keep the reaper from the others; a fault of the store ends the round. */
+static enum pawl_rc go_on(struct reaper *r, const char *id, enum pawl_rc rc,
+                          const struct pawl_error *why)
+{
+    if (rc != PAWL_STORE && rc != PAWL_BUG)
+        return rc;
+    if (log_gate(&r->sl->reap_gate, 60000000))
+        log_line(LOG_ERROR, "worker.unrecovered", "s:worker", id, "s:why", why->msg, "i:more",
+                 r->sl->reap_gate.swallowed, NULL);
+    return PAWL_OK;
+}
+
+static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_error *e)
+{
+    const struct reap_report before = *r->out;
+    const struct env *env = r->sl->env;
+    struct side_peer peer;
+    enum pawl_rc rc = side_look(&r->sl->side, id, env->boot_us(env->ctx), &peer, e);
+
+    if (rc == PAWL_OK && peer.life != SIDE_ALIVE) {
+        if ((rc = reap_peer(r, &peer, e)) == PAWL_OK)
+            r->out->workers++;
+        else
+            *r->out = before;
+    }
+    side_forget(&r->sl->side, &peer, rc == PAWL_OK);
+    return rc;
+}
+
 enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct reap_report *out,
                      struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
     struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1 };
+    struct pawl_error local;
     const char **ids = NULL;
     size_t n = 0;
     enum pawl_rc rc;
 
+    if (e == NULL)
+        e = &local;
     memset(out, 0, sizeof *out);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
     rc = suspects_list(&r, &ids, &n, e);
-    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
-        struct side_peer peer;
-
-        if (strcmp(ids[i], sl->side.id) == 0)
-            continue;
-        rc = side_look(&sl->side, ids[i], st->env->boot_us(st->env->ctx), &peer, e);
-        if (rc == PAWL_OK && peer.life != SIDE_ALIVE && (rc = reap_peer(&r, &peer, e)) == PAWL_OK)
-            out->workers++;
-        side_forget(&sl->side, &peer, rc == PAWL_OK);
-    }
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++)
+        if (strcmp(ids[i], sl->side.id) != 0)
+            rc = go_on(&r, ids[i], look_and_reap(&r, ids[i], e), e);
     arena_free(&r.a);
     if (rc == PAWL_OK && out->workers > 0)
         side_wake(&sl->side);
