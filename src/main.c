@@ -6,13 +6,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/build.h"
 #include "base/err.h"
 #include "base/fail.h"
 #include "cli/cli.h"
-
-#ifndef PAWL_BUILD /* the build passes build_id.h */
-#define PAWL_BUILD "unknown"
-#endif
 
 /* A closed descriptor 0, 1 or 2 would be given to the next file opened, the store perhaps, and a
  * message for people would be written into it. /dev/null read-only keeps the place: a write there
@@ -36,5 +33,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "pawl: %s\n", e.msg);
         return pawl_rc_exit(e.rc);
     }
-    return cli_main(argc, argv, PAWL_BUILD);
+    return cli_main(argc, argv, pawl_build());
 }
