@@ -126,9 +126,14 @@ int64_t fx_numf(struct fx *f, const char *fmt, ...) __attribute__((format(printf
 
 /* --- files and processes --- */
 void fx_remove(const char *dir);                     /* with all that is in it */
+char *fx_mkdir(struct fx *f);                        /* f->dir again; NULL: it could not be made */
 void *fx_shared(size_t n);                            /* zeroed memory that children share */
 /* Run fn in a child with its own handles; the caller must have shut its own. */
 pid_t fx_child(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx);
+pid_t fx_child_bare(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx); /* opens none */
+/* The child begins when a byte can be read from `go`. */
+pid_t fx_child_after(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx, int go);
+bool fx_readable(int fd, int wait_ms);
 int fx_wait(pid_t pid);                              /* wait status; fails after 30 s */
 void fx_wait_ok(pid_t pid);                          /* must have exited with 0 */
 void fx_arm(const char *point, const char *action);  /* PAWL_FAILPOINT of this process */

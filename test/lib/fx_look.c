@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/fail.h"
@@ -176,6 +178,11 @@ static int remove_one(const char *path, const struct stat *sb, int type, struct 
     return remove(path);
 }
 
+char *fx_mkdir(struct fx *f)
+{
+    return mkdir(f->dir, 0700) == 0 ? f->dir : NULL;
+}
+
 void fx_remove(const char *dir)
 {
     ck_assert_int_eq(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
@@ -189,17 +196,40 @@ void *fx_shared(size_t n)
     return p;
 }
 
-pid_t fx_child(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx)
+bool fx_readable(int fd, int wait_ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+
+    return poll(&p, 1, wait_ms) == 1 && (p.revents & POLLIN) != 0;
+}
+
+static pid_t child(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx, bool open, int go)
 {
     ck_assert_msg(f->st == NULL && f->foreign == NULL, "a connection would cross fork()");
     fflush(NULL);
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid > 0) return pid;
-    fx_open(f);
+    if (go >= 0) ck_assert(fx_readable(go, 30000));
+    if (open) fx_open(f);
     fn(f, ctx);
     fx_shut(f);
     _exit(0);
+}
+
+pid_t fx_child(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx)
+{
+    return child(f, fn, ctx, true, -1);
+}
+
+pid_t fx_child_bare(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx)
+{
+    return child(f, fn, ctx, false, -1);
+}
+
+pid_t fx_child_after(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx, int go)
+{
+    return child(f, fn, ctx, true, go);
 }
 
 int fx_wait(pid_t pid)
