@@ -189,7 +189,8 @@ class EmptyTest(WorkTest):
         self.script("t.sh", "#!/bin/sh\n[ $PAWL_ATTEMPT = 2 ]\n")
         job = self.enqueue("t")
         self.work()
-        self.assertEqual((self.job(job)["state"], self.job(job)["failures"]), ("done", 1))
+        shown = self.job(job)
+        self.assertEqual((shown["state"], shown["failures"], shown["runs"]), ("done", 1, 2), shown)
 
     def test_until_empty_waits_for_what_another_worker_runs(self):
         self.hold()
