@@ -243,8 +243,7 @@ enum pawl_rc sl_place(struct sqlite *sl, const struct settle *s, struct pawl_err
         return put_end(sl, s, SLQ_DEAD_PUT, dead_class_name(s->d.dead), e);
     case PAWL_STATE_DROPPED:
         return put_end(sl, s, SLQ_DROPPED_PUT,
-                       s->d.outcome == OUT_LOST || s->d.outcome == OUT_SUSPECT ||
-                       s->d.outcome == OUT_RELEASED ? "lost" : "failed", e);
+                       s->d.drop, e);
     default:
         return pawl_fail(e, PAWL_BUG, "a verdict cannot lead to \"%s\"", pawl_state_name(s->d.to));
     }
