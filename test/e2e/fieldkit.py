@@ -14,14 +14,14 @@ from pawltest import PAWL, PawlTest
 FX = """CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER, key TEXT, value);
         CREATE INDEX fx_job ON fx(job_id)"""
 
-# Does what the words of its args (a JSON string) say, one after the other; 1/word: first attempt only.
+# Does what the words of its args (a JSON string) say, one after the other; 1/word: in attempt 1 only.
 ACT = r"""#!/bin/sh
 read -r up rest < /proc/uptime
 printf '%s %s %s %s\n' "$PAWL_JOB_ID" "$PAWL_ATTEMPT" "$$" "$up" >> attempts.log
 IFS= read -r args
 args=${args#\"}
 for word in ${args%\"}; do
-    case $word in 1/*) [ "$PAWL_ATTEMPT" = 1 ] || continue; word=${word#1/} ;; esac
+    case $word in [0-9]/*) [ "$PAWL_ATTEMPT" = "${word%%/*}" ] || continue; word=${word#*/} ;; esac
     arg=${word#*:}
     case $word in
     ok) ;;

@@ -107,6 +107,24 @@ class Frozen(FieldTest):
     def case_04_late_failure_report_is_refused_by_the_lease(self):
         self.frozen_before_settle("1/say:old-error 1/exit:65 who")
 
+    def case_04_late_report_does_not_touch_the_run_of_the_new_owner(self):
+        """As above, but B is still at it when A reports."""
+        job = self.act("1/say:old-error 1/exit:65 2/wait:go who")
+        a = self.worker(ready=False, env=self.env(PAWL_FAILPOINT="turn.before=stop:1:1"))
+        self.wait_until(lambda: (stat_of(a.pid) or "?")[0] == "T", 15, "A stands still")
+        b = self.worker()
+        self.wait_attempts(job, 2)
+        before = self.job(job)
+        a.send_signal(signal.SIGCONT)
+        self.wait_log(a, "event=job.fenced")
+        self.assertEqual(self.job(job), before)
+        self.assertEqual((before["state"], before["worker"]), ("running", worker_id(self.log(b))))
+        self.touch("go")
+        self.wait_state(job, "done")
+        self.assertEqual(self.job(job)["result"], "%s 2" % worker_id(self.log(b)))
+        self.assertEqual(self.stats()["fenced"], 1)
+        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0))
+
     def case_04_late_renewal_does_not_bring_the_lease_back(self):
         """A and its child freeze in the middle of the run, wake, beat again, and report."""
         job = self.act("1/sleep:1 effect who")

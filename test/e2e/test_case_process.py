@@ -4,6 +4,7 @@
 import os
 import re
 import signal
+import sqlite3
 import unittest
 
 from fieldkit import FieldTest, is_alive, memory_kib, send, uptime
@@ -49,6 +50,71 @@ class Poison(FieldTest):
         for job in others:
             self.assertEqual(self.job(job)["state"], "done")
             self.assertEqual(self.job(job)["lost"], 0)
+
+
+# Seconds of work inside one statement.
+HOG = """
+[task hog]
+sql = INSERT INTO fx(job_id) SELECT max(x) FROM
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 2000000000) SELECT x FROM c)
+lost_cap = 3
+"""
+
+
+class SqlPoison(FieldTest):
+    """Nothing of a killed sql job is in the store: only what was noted beside it can blame it."""
+    more = HOG
+
+    def setUp(self):
+        super().setUp()
+        self.poison = self.enqueue("hog")
+        self.others = [self.enqueue("effect") for _ in range(20)]
+
+    def wait_in_hand(self, worker):
+        """The runner has opened a batch, and its first job never ends by itself. Returns its pid."""
+        self.wait_log(worker, "event=runner.ready")
+        db = sqlite3.connect(self.db, timeout=0, isolation_level=None)
+
+        def locked():
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+                return False
+            except sqlite3.OperationalError:
+                return True
+        looks = [0]
+
+        def locked_for_long():
+            looks[0] = looks[0] + 1 if locked() else 0
+            return looks[0] > 5
+        self.wait_until(locked_for_long, 15, "the runner is in a batch")
+        db.close()
+        return int(re.findall(r"event=runner.ready .*pid=(\d+)", self.log(worker))[-1])
+
+    def judge(self):
+        self.work()
+        page = self.job(self.poison)
+        self.assertEqual((page["state"], page["dead_class"], page["lost"]), ("dead", "poison", 3))
+        self.assertEqual([x["outcome"] for x in page["attempts"]], ["lost"] * 3)
+        self.assert_each_once(self.others)
+        self.assertEqual(self.sql("SELECT sum(lost + failures) FROM pawl_jobs WHERE task = 'effect'"), [(0,)])
+
+    def case_07_sql_job_whose_runner_dies_every_time_is_buried(self):
+        worker = self.worker(ready=False)
+        for i in range(3):
+            runner = self.wait_in_hand(worker)
+            send([runner], signal.SIGKILL)
+            self.wait_until(lambda n=i: self.log(worker).count("event=runner.died") > n, 15, "its death is seen")
+        self.wait_until(lambda: self.count("done") == 20, 20, "the others are done")
+        self.assertEqual(self.stop_worker(worker), 0)
+        self.judge()
+
+    def case_08_sql_job_is_buried_although_every_process_died(self):
+        for _ in range(3):
+            worker = self.worker(ready=False)
+            self.wait_in_hand(worker)
+            self.kill_all(worker)
+        self.judge()
 
 
 class Slots(FieldTest):
