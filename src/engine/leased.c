@@ -17,6 +17,7 @@ struct leased {
     struct slot *slots;
     size_t n;
     bool alone;             /* a suspect is in hand: nothing else is claimed beside it */
+    bool in_doubt;          /* a commit is: claims may be ours that no slot knows of */
 };
 
 struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct env *env)
@@ -183,6 +184,7 @@ static enum pawl_rc resolve(struct leased *l, struct store *st, struct settle *s
         if (l->slots[i].phase != SLOT_FREE)
             held[held_n++] = l->slots[i].job.id;
     enum pawl_rc rc = store_resolve(st, se, n, held, held_n, e);
+    l->in_doubt = rc != PAWL_OK; /* the store may be in trouble still: the next turn asks again */
     if (rc == PAWL_OK)
         put_away(se, whose, n);
     return rc;
@@ -199,6 +201,8 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
     enum pawl_rc rc;
 
     memset(info, 0, sizeof *info);
+    if (l->in_doubt && (rc = resolve(l, st, NULL, NULL, 0, e)) != PAWL_OK)
+        return rc;
     const size_t n = collect(l, se, whose);
     const size_t busy = leased_busy(l) - n; /* the slots that this turn frees count as free */
     if (busy == 0)
