@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""latency.py - how soon does an idle worker start a job, enqueued by another process?"""
+import os
+import random
+import time
+
+from kit import Store, Worker, median, percentile
+
+
+def wait_done(store, n, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if store.sql("SELECT count(*) FROM pawl_x_done")[0][0] >= n:
+            return
+        time.sleep(0.05)  # until the deadline: nothing to be measured waits for it
+
+
+def sql_ms(tools, name, rate, n):
+    """Enqueued by another pawl process at `rate` a second: creation to start, by the job's row."""
+    store = Store(tools, name)
+    with Worker(store):
+        tools.ask("enqueue", store.db, "effect", 0, n, "keyless", rate)
+        wait_done(store, n)
+    rows = store.sql("SELECT started_at_us - created_at_us FROM pawl_jobs WHERE state = 'done'")
+    store.remove()
+    return [us / 1000 for us, in rows]
+
+
+def exec_ms(tools, name, rate, n):
+    """The same for a program: from before the call of pawl_enqueue to the program's first line."""
+    store = Store(tools, name)
+    with Worker(store):
+        out = tools.run(os.path.join(tools.dir, "enqueue"), store.db, "stamp", 0, n, "keyless",
+                        rate)
+        wait_done(store, n)
+    before = {}
+    for line in out.splitlines()[:-1]:
+        job, at, _ = line.split()
+        before[job] = int(at)
+    with open(store.stamps) as f:
+        stamps = [line.split() for line in f]
+    store.remove()
+    return [(int(at) - before[job]) / 1000 for job, at in stamps]
+
+
+def foreign_ms(tools, name, n):
+    """Enqueued by a program of its own SQLite through the view pawl_enqueue: commit to start."""
+    store = Store(tools, name)
+    rng = random.Random(5)
+    late = []
+    with Worker(store):
+        db = store.connect()
+        for i in range(n):
+            time.sleep(rng.uniform(0.08, 0.24))  # arrivals at any phase of a poll
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("INSERT INTO pawl_enqueue(task, args) VALUES ('effect', ?)",
+                       ('{"key":"f-%d","n":1}' % i,))
+            job = db.execute("SELECT id FROM pawl_last").fetchone()[0]
+            db.execute("COMMIT")
+            late.append((job, time.time() * 1e6))
+        db.close()
+        wait_done(store, n)
+    started = dict(store.sql("SELECT id, started_at_us FROM pawl_jobs WHERE state = 'done'"))
+    store.remove()
+    return [(started[job] - at) / 1000 for job, at in late]
+
+
+def measure(tools, report, o):
+    repeats, n, foreign_n = (1, 100, 15) if o.quick else (3, 200, 40)
+    sql, program = [], []
+    for i in range(repeats):
+        sql += sql_ms(tools, "sql%d" % i, 50, n)
+        program += exec_ms(tools, "stamp%d" % i, 50, n)
+    foreign = foreign_ms(tools, "foreign", foreign_n)
+    report.title("Latency of an idle worker (50 jobs a second from another process)")
+    p50 = median(sql)
+    report.add("sql task, enqueue to start, p50", p50, "ms", bar="<= 2 ms", ok=p50 <= 2,
+               note="%d jobs; the job's own commit is in it" % len(sql))
+    report.add("sql task, enqueue to start, p99", percentile(sql, 99), "ms")
+    p50 = median(program)
+    report.add("exec task, enqueue to its first line, p50", p50, "ms", bar="<= 5 ms", ok=p50 <= 5,
+               note="two commits and a spawn are in it")
+    report.add("exec task, enqueue to its first line, p99", percentile(program, 99), "ms")
+    p50 = median(foreign)
+    report.add("enqueued by plain SQL, commit to start, p50", p50, "ms", bar="<= 250 ms",
+               ok=p50 <= 250)
+    report.add("enqueued by plain SQL, commit to start, max", max(foreign), "ms")
