@@ -59,6 +59,7 @@ def charge_customer(db, order, port):
 
 
 def work(path, port):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)    # whoever started us kills us
     db = connect(path)
     while True:
         now = time.time()
@@ -174,7 +175,8 @@ def main(argv):
     opts = ap.parse_args(argv)
     if opts.work:
         return work(opts.work[0], int(opts.work[1]))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):      # end as Ctrl-C does: tidily
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
     rng = random.Random(opts.seed)
     where = tempfile.mkdtemp(prefix="pawl-naive-")
     path, ledger = os.path.join(where, "shop.db"), os.path.join(where, "ledger.jsonl")

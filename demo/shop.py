@@ -41,7 +41,8 @@ def parse(argv):
 def main(argv):
     opts = parse(argv)
     screen = Screen()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):      # end as Ctrl-C does: tidily
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
     where = tempfile.mkdtemp(prefix="pawl-demo-")
     shop, keep, code = None, True, 1
     screen.line(screen.paint("1", "A day in a shop on Pawl") + "   (seed %d)" % opts.seed)
