@@ -4,6 +4,8 @@ import unittest
 
 from pawltest import PawlTest
 
+BOTH_LINKS = True
+
 
 class SqlTest(PawlTest):
     def setUp(self):

@@ -7,6 +7,8 @@ import unittest
 
 from pawltest import PAWL, SLOW, PawlTest
 
+BOTH_LINKS = True
+
 # Says when it starts and ends (CLOCK_BOOTTIME), holds on while the file `hold` is there.
 SPAN = """#!/bin/sh
 read -r up rest < /proc/uptime

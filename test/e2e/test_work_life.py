@@ -195,9 +195,9 @@ class EmptyTest(WorkTest):
     def test_until_empty_waits_for_what_another_worker_runs(self):
         self.hold()
         job = self.enqueue("hold")
-        first = self.start_worker()
+        first = self.start_worker("--accept-wal-risk")  # two workers, maybe on the system's SQLite
         self.wait_started()
-        second = self.start_worker("--until-empty")
+        second = self.start_worker("--until-empty", "--accept-wal-risk")
         self.wait_log(second, "event=worker.ready")
         self.go(job)
         self.assertEqual(second.wait(20 * SLOW), 0)
