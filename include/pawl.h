@@ -113,7 +113,8 @@ struct pawl_enqueued {
     bool created;           /* false: the same request was accepted before */
     bool task_known;        /* false: no worker has declared this task yet */
     enum pawl_state state;  /* of that job, as read in the same transaction */
-    char *result;           /* when done: the result JSON or NULL; owned by the caller (pawl_free) */
+    /* when done: the result JSON or NULL; owned by the caller (pawl_free) */
+    char *result;
     char near[72];          /* !task_known: the nearest declared task, or "" */
 };
 void pawl_free(void *p);
@@ -151,7 +152,8 @@ struct pawl_job {
 
 struct pawl_attempt {
     int64_t job_id, n, started_at_us, ended_at_us; /* n counts runs from 1 */
-    const char *outcome;   /* transient permanent timeout lost released snoozed ... (doc/lifecycle.md) */
+    /* transient permanent timeout lost released snoozed ... (doc/lifecycle.md) */
+    const char *outcome;
     const char *worker, *host, *build;
     const char *error;     /* head and tail, control characters kept */
     const char *out_tail, *err_tail; /* the end of stdout and stderr (exec) */

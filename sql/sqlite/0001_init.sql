@@ -1,6 +1,8 @@
 -- pawl: breaking
--- The first schema. Tables named pawl_x_ are private: views and triggers (views.sql) are the contract.
--- Where the id is, is the state: ready, running, done, dead, dropped, cancelled. job is written once.
+-- The first schema. Tables named pawl_x_ are private: views and triggers (views.sql) are the
+-- contract.
+-- Where the id is, is the state: ready, running, done, dead, dropped, cancelled. job is written
+-- once.
 
 -- A named handler. policy: canonical text, NULL until a worker has declared the task. queue_id and
 -- priority are its defaults, kept here as numbers so that every door can read them.

@@ -1,4 +1,5 @@
--- Views and triggers: the contract for SQL users. Re-created whole on every migrate, so this file is
+-- Views and triggers: the contract for SQL users. Re-created whole on every migrate, so this file
+-- is
 -- always the truth. doc/schema.md describes each column. Written for SQLite 3.40 and later.
 DROP VIEW IF EXISTS pawl_jobs;
 DROP VIEW IF EXISTS pawl_attempts;
@@ -8,7 +9,8 @@ DROP VIEW IF EXISTS pawl_last;
 DROP VIEW IF EXISTS pawl_enqueue;
 
 CREATE VIEW pawl_jobs AS
-SELECT j.id, coalesce(j.root_id, j.id) AS root_id, j.gen, j.replay_of, coalesce(d.replayed_as, x.replayed_as) AS replayed_as,
+SELECT j.id, coalesce(j.root_id, j.id) AS root_id, j.gen, j.replay_of, coalesce(d.replayed_as,
+    x.replayed_as) AS replayed_as,
        t.name AS task, q.name AS queue, j.source, j.key,
        CASE WHEN o.job_id IS NOT NULL THEN 'done'
             WHEN d.job_id IS NOT NULL THEN 'dead'
@@ -23,10 +25,13 @@ SELECT j.id, coalesce(j.root_id, j.id) AS root_id, j.gen, j.replay_of, coalesce(
        j.expires_at_us, coalesce(r.started_at_us, o.started_at_us) AS started_at_us,
        coalesce(o.ended_at_us, d.ended_at_us, x.ended_at_us, c.ended_at_us) AS ended_at_us,
        coalesce(w.runs, m.runs, r.runs, o.runs, d.runs, x.runs, c.runs, 0) AS runs,
-       coalesce(w.failures, m.failures, r.failures, o.failures, d.failures, x.failures, c.failures, 0) AS failures,
+       coalesce(w.failures, m.failures, r.failures, o.failures, d.failures, x.failures, c.failures,
+           0) AS failures,
        coalesce(w.lost, m.lost, r.lost, o.lost, d.lost, x.lost, c.lost, 0) AS lost,
-       coalesce(w.releases, m.releases, r.releases, o.releases, d.releases, x.releases, c.releases, 0) AS releases,
-       coalesce(w.snoozes, m.snoozes, r.snoozes, o.snoozes, d.snoozes, x.snoozes, c.snoozes, 0) AS snoozes,
+       coalesce(w.releases, m.releases, r.releases, o.releases, d.releases, x.releases, c.releases,
+           0) AS releases,
+       coalesce(w.snoozes, m.snoozes, r.snoozes, o.snoozes, d.snoozes, x.snoozes, c.snoozes, 0)
+           AS snoozes,
        coalesce(w.suspect, m.suspect, r.suspect, 0) AS suspect,
        coalesce(r.worker, o.worker, d.worker, x.worker) AS worker, o.result
   FROM pawl_x_job j
@@ -64,14 +69,16 @@ SELECT t.name AS task, j.args, j.key, j.source, q.name AS queue, j.priority,
 
 -- Every insert below carries its own ON CONFLICT: an OR clause of the caller (INSERT OR REPLACE)
 -- would otherwise rule inside a trigger. Everything that a constraint could refuse is refused first
--- by RAISE, which no OR clause softens. 8640..us: microseconds of a day; 2440587.5: 1970 in julian days.
+-- by RAISE, which no OR clause softens. 8640..us: microseconds of a day; 2440587.5: 1970 in julian
+-- days.
 CREATE TRIGGER pawl_enqueue_insert INSTEAD OF INSERT ON pawl_enqueue
 BEGIN
     SELECT RAISE(ABORT, 'pawl: task must be 1..64 of [a-z0-9._-], beginning with a letter or digit')
      WHERE typeof(NEW.task) <> 'text' OR length(CAST(NEW.task AS BLOB)) NOT BETWEEN 1 AND 64
         OR length(CAST(NEW.task AS BLOB)) <> length(NEW.task)
         OR NEW.task GLOB '*[^a-z0-9._-]*' OR NEW.task NOT GLOB '[a-z0-9]*';
-    SELECT RAISE(ABORT, 'pawl: queue must be 1..64 of [a-z0-9._-], beginning with a letter or digit')
+    SELECT RAISE(ABORT,
+        'pawl: queue must be 1..64 of [a-z0-9._-], beginning with a letter or digit')
      WHERE NEW.queue IS NOT NULL AND (typeof(NEW.queue) <> 'text'
         OR length(CAST(NEW.queue AS BLOB)) NOT BETWEEN 1 AND 64
         OR length(CAST(NEW.queue AS BLOB)) <> length(NEW.queue)
@@ -107,28 +114,43 @@ BEGIN
         OR length(CAST(NEW.headers AS BLOB)) > 16384 OR json_type(NEW.headers) <> 'object'
         OR EXISTS (SELECT 1 FROM json_each(NEW.headers) h WHERE h.type <> 'text'));
     SELECT RAISE(ABORT, 'pawl: trace must be at most 255 bytes of text')
-     WHERE NEW.trace IS NOT NULL AND (typeof(NEW.trace) <> 'text' OR length(CAST(NEW.trace AS BLOB)) > 255);
-    -- Times: integer microseconds since 1970, or RFC 3339 with a zone. SQLite would take 30 February.
-    SELECT RAISE(ABORT, 'pawl: run_at must be microseconds since 1970 or an RFC 3339 time with a zone, up to the year 9999')
+     WHERE NEW.trace IS NOT NULL AND (typeof(NEW.trace) <> 'text'
+         OR length(CAST(NEW.trace AS BLOB)) > 255);
+    -- Times: integer microseconds since 1970, or RFC 3339 with a zone. SQLite would take 30
+    -- February.
+    SELECT RAISE(ABORT,
+        'pawl: run_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.run_at IS NOT NULL AND NOT CASE typeof(NEW.run_at)
         WHEN 'integer' THEN NEW.run_at BETWEEN 0 AND 253402300799999999
-        WHEN 'text' THEN NEW.run_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
-             AND (substr(NEW.run_at, -1) IN ('Z', 'z') OR substr(NEW.run_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]')
+        WHEN 'text'
+            THEN NEW.run_at GLOB
+                '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
+             AND (substr(NEW.run_at, -1) IN ('Z', 'z') OR substr(NEW.run_at, -6)
+                 GLOB '[+-][0-9][0-9]:[0-9][0-9]')
              AND date(substr(NEW.run_at, 1, 10), '+0 days') IS substr(NEW.run_at, 1, 10)
              AND substr(NEW.run_at, 12, 2) <= '23'
-             AND rtrim(substr(NEW.run_at, 20, length(NEW.run_at) - 20 - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
-             AND substr(NEW.run_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.run_at, 20) NOT GLOB '.[^0-9]*'
+             AND rtrim(substr(NEW.run_at, 20, length(NEW.run_at) - 20 - 5 * (substr(NEW.run_at, -1)
+                 NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
+             AND substr(NEW.run_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.run_at, 20)
+                 NOT GLOB '.[^0-9]*'
              AND coalesce(julianday(replace(NEW.run_at, 't', 'T')) >= 2440587.5, 0)
         ELSE 0 END;
-    SELECT RAISE(ABORT, 'pawl: expires_at must be microseconds since 1970 or an RFC 3339 time with a zone, up to the year 9999')
+    SELECT RAISE(ABORT,
+        'pawl: expires_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.expires_at IS NOT NULL AND NOT CASE typeof(NEW.expires_at)
         WHEN 'integer' THEN NEW.expires_at BETWEEN 0 AND 253402300799999999
-        WHEN 'text' THEN NEW.expires_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
-             AND (substr(NEW.expires_at, -1) IN ('Z', 'z') OR substr(NEW.expires_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]')
+        WHEN 'text'
+            THEN NEW.expires_at GLOB
+                '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
+             AND (substr(NEW.expires_at, -1) IN ('Z', 'z') OR substr(NEW.expires_at, -6)
+                 GLOB '[+-][0-9][0-9]:[0-9][0-9]')
              AND date(substr(NEW.expires_at, 1, 10), '+0 days') IS substr(NEW.expires_at, 1, 10)
              AND substr(NEW.expires_at, 12, 2) <= '23'
-             AND rtrim(substr(NEW.expires_at, 20, length(NEW.expires_at) - 20 - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
-             AND substr(NEW.expires_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.expires_at, 20) NOT GLOB '.[^0-9]*'
+             AND rtrim(substr(NEW.expires_at, 20, length(NEW.expires_at)
+                 - 20 - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('',
+                     '.')
+             AND substr(NEW.expires_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.expires_at, 20)
+                 NOT GLOB '.[^0-9]*'
              AND coalesce(julianday(replace(NEW.expires_at, 't', 'T')) >= 2440587.5, 0)
         ELSE 0 END;
 
@@ -138,12 +160,14 @@ BEGIN
         ON CONFLICT (name) DO NOTHING;
     INSERT INTO pawl_x_queue (name, created_at_us)
     SELECT n.name, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000
-      FROM (SELECT coalesce(NEW.queue, (SELECT q.name FROM pawl_x_task t JOIN pawl_x_queue q ON q.id = t.queue_id
+      FROM (SELECT coalesce(NEW.queue, (SELECT q.name FROM pawl_x_task t JOIN pawl_x_queue q
+          ON q.id = t.queue_id
                                          WHERE t.name = NEW.task), 'default') AS name) n
      WHERE NOT EXISTS (SELECT 1 FROM pawl_x_queue WHERE name = n.name)
         ON CONFLICT (name) DO NOTHING;
 
-    -- pawl_x_last serves as the trigger's variables: task, queue, times, and whether the key is new.
+    -- pawl_x_last serves as the trigger's variables: task, queue, times, and whether the key is
+    -- new.
     UPDATE pawl_x_last SET
         task_id = (SELECT id FROM pawl_x_task WHERE name = NEW.task),
         queue_id = (SELECT id FROM pawl_x_queue WHERE name = coalesce(NEW.queue,
@@ -152,14 +176,18 @@ BEGIN
         now_us = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000,
         run_at_us = max(1, CASE typeof(NEW.run_at) WHEN 'integer' THEN NEW.run_at
             WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.run_at, 1, 19), 't', 'T')
-                     || CASE WHEN substr(NEW.run_at, -1) IN ('Z', 'z') THEN 'Z' ELSE substr(NEW.run_at, -6) END) AS INTEGER) * 1000000
+                     || CASE WHEN substr(NEW.run_at, -1) IN ('Z', 'z') THEN 'Z'
+                         ELSE substr(NEW.run_at, -6) END) AS INTEGER) * 1000000
                  + CAST(substr(substr(NEW.run_at, 21, max(0, length(NEW.run_at) - 21
-                     - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6) AS INTEGER) END),
+                     - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6)
+                         AS INTEGER) END),
         expires_at_us = max(1, CASE typeof(NEW.expires_at) WHEN 'integer' THEN NEW.expires_at
             WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.expires_at, 1, 19), 't', 'T')
-                     || CASE WHEN substr(NEW.expires_at, -1) IN ('Z', 'z') THEN 'Z' ELSE substr(NEW.expires_at, -6) END) AS INTEGER) * 1000000
+                     || CASE WHEN substr(NEW.expires_at, -1) IN ('Z', 'z') THEN 'Z'
+                         ELSE substr(NEW.expires_at, -6) END) AS INTEGER) * 1000000
                  + CAST(substr(substr(NEW.expires_at, 21, max(0, length(NEW.expires_at) - 21
-                     - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6) AS INTEGER) END),
+                     - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6)
+                         AS INTEGER) END),
         id = (SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_task t ON t.id = k.task_id
                WHERE t.name = NEW.task AND k.source = coalesce(NEW.source, '') AND k.key = NEW.key),
         created = 1
@@ -168,7 +196,8 @@ BEGIN
 
     SELECT RAISE(ABORT, 'pawl: this key was used before with other args')
       FROM pawl_x_last l
-      JOIN pawl_x_key k ON k.task_id = l.task_id AND k.source = coalesce(NEW.source, '') AND k.key = NEW.key
+      JOIN pawl_x_key k ON k.task_id = l.task_id AND k.source = coalesce(NEW.source, '')
+          AND k.key = NEW.key
       LEFT JOIN pawl_x_job j ON j.id = k.job_id
      WHERE l.created = 0
        AND CASE WHEN k.args_hash IS NULL THEN j.args IS NOT coalesce(NEW.args, '{}')
@@ -182,16 +211,21 @@ BEGIN
                          SELECT 0, 0, 0
                          UNION ALL
                          SELECT i + 1,
-                                (h1 * 257 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1) AS TEXT)) * 16
-                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1) AS TEXT)) - 16) % 2147483647,
-                                (h2 * 263 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1) AS TEXT)) * 16
-                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1) AS TEXT)) - 16) % 2147483629
+                                (h1 * 257 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1)
+                                    AS TEXT)) * 16
+                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1)
+                                     AS TEXT)) - 16) % 2147483647,
+                                (h2 * 263 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1)
+                                    AS TEXT)) * 16
+                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1)
+                                     AS TEXT)) - 16) % 2147483629
                            FROM h, b WHERE i < n)
                      SELECT (h1 << 31) | h2 FROM h, b WHERE i = n) END;
 
     INSERT INTO pawl_x_job (task_id, queue_id, source, key, args, headers, trace, entity, version,
                             priority, max_retries, run_at_us, expires_at_us, created_at_us)
-    SELECT l.task_id, l.queue_id, coalesce(NEW.source, ''), NEW.key, coalesce(NEW.args, '{}'), NEW.headers,
+    SELECT l.task_id, l.queue_id, coalesce(NEW.source, ''), NEW.key, coalesce(NEW.args, '{}'),
+        NEW.headers,
            NEW.trace, NEW.entity, NEW.version,
            coalesce(NEW.priority, (SELECT priority FROM pawl_x_task WHERE id = l.task_id)),
            NEW.max_retries, coalesce(l.run_at_us, l.now_us), l.expires_at_us, l.now_us

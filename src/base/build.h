@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* build.h - which commit this is: on every attempt, so that a fixed bug can be told from an old one. */
+/* build.h - which commit this is: on every attempt, so that a fixed bug is told from an old one. */
 #ifndef BASE_BUILD_H
 #define BASE_BUILD_H
 

@@ -34,7 +34,8 @@ static bool take_entity(const struct policy *p, struct job *job, struct arena *a
     if (!member(job, p->entity, &at, &len, &type, why, why_n))
         return false;
     if (type == JSON_STRING)
-        ok = json_unescape(at, len, &text) && !text.failed && memchr(buf_str(&text), 0, text.n) == NULL;
+        ok = json_unescape(at, len, &text) && !text.failed && memchr(buf_str(&text), 0,
+                text.n) == NULL;
     else if (type == JSON_NUMBER)
         buf_put(&text, at, len), ok = !text.failed;
     ok = ok && text.n > 0 && key_ok(buf_str(&text), &rule);
@@ -62,7 +63,8 @@ bool entity_take(const struct policy *p, struct job *job, struct arena *a, char 
     if (!member(job, p->version, &at, &len, &type, why, why_n))
         return false;
     if (type != JSON_NUMBER || json_int64(at, len, &job->version) != JSON_INT_OK) {
-        snprintf(why, why_n, "\"%s\" must be a 64-bit integer: it is the version of the version guard",
+        snprintf(why, why_n, "\"%s\" must be a 64-bit integer: it is the version of the version"
+                             " guard",
                  p->version + 1);
         return false;
     }

@@ -57,9 +57,9 @@ bool name_ok(const char *s, const char **why);      /* task, queue */
  * "" passes: a caller that needs one byte says so itself. */
 bool key_ok(const char *s, const char **why);
 
-/* Fill job->entity (in the arena) and job->version from the args, as the policy names them; what the
- * enqueue gave explicitly stays. false: *why says what is missing or of the wrong type. args must
- * have passed json_check. */
+/* Fill job->entity (in the arena) and job->version from the args, as the policy names them; what
+ * the enqueue gave explicitly stays. false: *why says what is missing or of the wrong type. args
+ * must have passed json_check. */
 bool entity_take(const struct policy *p, struct job *job, struct arena *a, char *why, size_t why_n);
 
 /* 62-bit polynomial hash of the args' bytes, kept by the ledger after a job was pruned. Computable

@@ -2,7 +2,8 @@
 /* admit.c - may this job start? Checked once, here, for every mode and every door.
  *
  * Keeps: no handler sees args that are not UTF-8 JSON of the stated size and depth; nothing starts
- *        after its expiry; an older version does not start (done(stale)), an equal version with other
+ *        after its expiry; an older version does not start (done(stale)), an equal version with
+ *        other
  *        args never applies (dead(conflict)).
  */
 #include <assert.h>

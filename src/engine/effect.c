@@ -4,7 +4,8 @@
  * Keeps: a failure pinned to one job undoes that job only, and its verdict is written after the
  *        batch committed, in a new transaction, with the first error. Any other failure rolls the
  *        whole batch back and reruns it one by one; such reruns cost nothing.
- * How:   batch size follows the time budget: the flush takes 0.1 ms on one disk and 5 ms on another.
+ * How:   batch size follows the time budget: the flush takes 0.1 ms on one disk and 5 ms on
+ * another.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ struct effect {
     struct settle *verdicts;
     size_t n;                  /* claimed in this batch */
     size_t size;               /* how many to claim next */
-    size_t singly;             /* > 0: so many batches of one, after a failure not pinned to a job */
+    /* > 0: so many batches of one, after a failure not pinned to a job */
+    size_t singly;
 };
 
 /* What a pass over the batch came to. */
@@ -104,7 +106,8 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
         const enum pawl_rc rc = f->outcome == OUT_STALE && run ? store_effect_undo(st, e) : PAWL_OK;
 
         /* A stale run has no effect: what it may have written is undone before it is settled. */
-        if (rc != PAWL_OK || (f->outcome == OUT_STALE && run && store_effect_job(st, i, e) != PAWL_OK))
+        if (rc != PAWL_OK || (f->outcome == OUT_STALE && run && store_effect_job(st, i,
+                e) != PAWL_OK))
             return PASS_RERUN;
         return store_effect_done(st, t, job, f, e) == PAWL_OK ? PASS_OK : PASS_RERUN;
     }
@@ -175,7 +178,8 @@ static void count_done(struct effect *ef, size_t upto, struct effect_report *out
 }
 
 /* Work through the claimed jobs until done, out of time, or told to stop. *upto: how many were. */
-static enum pass work(struct effect *ef, struct store *st, size_t n, size_t *upto, size_t *verdicts_n,
+static enum pass work(struct effect *ef, struct store *st, size_t n, size_t *upto,
+                      size_t *verdicts_n,
                       struct pawl_error *e)
 {
     const int64_t until = mono(ef) + 2 * ef->o.budget_us;

@@ -23,7 +23,8 @@ enum pawl_rc engine_admit(struct store *st, const struct lane_task *t, struct jo
 /* Run one job's handler on the open transaction. Fill f (outcome, error, result; strings in the
  * arena). *pinned: false if the failure is the store's, not the job's: the batch is rerun and
  * nothing is charged. */
-typedef void effect_fn(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
+typedef void effect_fn(void *ctx, struct store *st, const struct lane_task *t,
+                       const struct job *job,
                        struct arena *arena, struct finding *f, bool *pinned);
 struct effect_opts {
     const struct lane *lane;
@@ -48,7 +49,8 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
 
 /* --- leased mode --- */
 /* A slot is one leased job and its life in this worker. Owned by struct leased. */
-enum slot_phase { SLOT_FREE, SLOT_HELD /* claimed, not started */, SLOT_RUNNING, SLOT_ENDED /* to settle */ };
+enum slot_phase { SLOT_FREE, SLOT_HELD /* claimed, not started */, SLOT_RUNNING,
+    SLOT_ENDED /* to settle */ };
 struct slot {
     enum slot_phase phase;
     struct job job;
@@ -64,11 +66,13 @@ struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct 
 void leased_free(struct leased **l);
 struct slot *leased_slots(struct leased *l, size_t *n);
 size_t leased_busy(const struct leased *l);      /* slots not FREE */
-/* One turn: settle every ENDED slot, claim into FREE ones if claim is true (never beside a suspect).
+/* One turn: settle every ENDED slot, claim into FREE ones if claim is true (never beside a
+ * suspect).
  * Newly claimed slots that may run come back as HELD; those that must not run (expired, stale,
  * undecodable) are already ENDED and are settled by the next turn. Settled slots become FREE.
  * info: of the claim. log: what was settled is logged here (job.done, job.retry, job.dead ...).
- * returns OK | BUSY FULL IO STORE NOMEM: nothing changed, call again later | UNSURE is resolved inside */
+ * returns OK | BUSY FULL IO STORE NOMEM: nothing changed, call again later | UNSURE is resolved
+ * inside */
 enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct claim_info *info,
                          struct pawl_error *e) PAWL_MUST_USE;
 /* Mark slots whose running row is gone (cancelled or taken over) as lost; returns how many. */

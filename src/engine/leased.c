@@ -143,7 +143,8 @@ static bool adopt(struct leased *l, struct slot *s, const struct job *job)
     s->job.entity = arena_strdup(a, job->entity);
     s->phase = SLOT_HELD;
     return s->job.queue != NULL && (job->args == NULL || s->job.args != NULL) &&
-           (job->key == NULL || s->job.key != NULL) && (job->source == NULL || s->job.source != NULL);
+           (job->key == NULL || s->job.key != NULL) && (job->source == NULL ||
+                                                        s->job.source != NULL);
 }
 
 static enum pawl_rc admit(struct leased *l, struct store *st, struct slot *s, struct pawl_error *e)
@@ -232,7 +233,8 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
     return rc;
 }
 
-enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n, struct pawl_error *e)
+enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n,
+                            struct pawl_error *e)
 {
     int64_t ids[LIMIT_CONCURRENCY + 1];
     size_t n = 0;

@@ -8,32 +8,44 @@
 struct store_ops {
     void (*close)(struct store *);
     void (*describe)(struct store *, struct buf *);
-    enum pawl_rc (*enqueue)(struct store *, const struct pawl_enqueue *, size_t, struct pawl_enqueued *, size_t *, struct pawl_error *);
-    enum pawl_rc (*jobs)(struct store *, const struct pawl_filter *, pawl_job_fn *, void *, struct pawl_error *);
+    enum pawl_rc (*enqueue)(struct store *, const struct pawl_enqueue *, size_t,
+                            struct pawl_enqueued *, size_t *, struct pawl_error *);
+    enum pawl_rc (*jobs)(struct store *, const struct pawl_filter *, pawl_job_fn *, void *,
+                         struct pawl_error *);
     enum pawl_rc (*job)(struct store *, int64_t, pawl_job_fn *, void *, struct pawl_error *);
-    enum pawl_rc (*attempts)(struct store *, int64_t, pawl_attempt_fn *, void *, struct pawl_error *);
+    enum pawl_rc (*attempts)(struct store *, int64_t, pawl_attempt_fn *, void *,
+                             struct pawl_error *);
     enum pawl_rc (*cancel)(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
     enum pawl_rc (*run_now)(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
-    enum pawl_rc (*replay)(struct store *, int64_t, const struct pawl_replay *, int64_t *, struct pawl_error *);
+    enum pawl_rc (*replay)(struct store *, int64_t, const struct pawl_replay *, int64_t *,
+                           struct pawl_error *);
     enum pawl_rc (*is_stale)(struct store *, int64_t, bool *, struct pawl_error *);
     enum pawl_rc (*discard)(struct store *, int64_t, const char *, struct pawl_error *);
     enum pawl_rc (*pause)(struct store *, const char *, const char *, bool, struct pawl_error *);
     enum pawl_rc (*queues)(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
     enum pawl_rc (*stats)(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
     enum pawl_rc (*check)(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
-    enum pawl_rc (*prune)(struct store *, const struct pawl_prune *, struct pawl_pruned *, struct pawl_error *);
-    enum pawl_rc (*task_declare)(struct store *, const char *, const struct policy *, bool, int64_t *, struct buf *, bool *, struct pawl_error *);
+    enum pawl_rc (*prune)(struct store *, const struct pawl_prune *, struct pawl_pruned *,
+                          struct pawl_error *);
+    enum pawl_rc (*task_declare)(struct store *, const char *, const struct policy *, bool,
+                                 int64_t *, struct buf *, bool *, struct pawl_error *);
     enum pawl_rc (*worker_join)(struct store *, char *, int *, struct pawl_error *);
     enum pawl_rc (*worker_attach)(struct store *, const char *, int, struct pawl_error *);
     void (*worker_beat)(struct store *);
     enum pawl_rc (*worker_leave)(struct store *, struct pawl_error *);
-    enum pawl_rc (*turn)(struct store *, struct settle *, size_t, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
-    enum pawl_rc (*resolve)(struct store *, struct settle *, size_t, const int64_t *, size_t, struct pawl_error *);
+    enum pawl_rc (*turn)(struct store *, struct settle *, size_t, const struct lane *, size_t, bool,
+                         struct arena *, struct job *, size_t *, struct claim_info *,
+                             struct pawl_error *);
+    enum pawl_rc (*resolve)(struct store *, struct settle *, size_t, const int64_t *, size_t,
+                            struct pawl_error *);
     enum pawl_rc (*held)(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);
-    enum pawl_rc (*guard)(struct store *, const struct lane_task *, const struct job *, enum guard *, struct pawl_error *);
-    enum pawl_rc (*effect_begin)(struct store *, const struct lane *, size_t, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+    enum pawl_rc (*guard)(struct store *, const struct lane_task *, const struct job *,
+                          enum guard *, struct pawl_error *);
+    enum pawl_rc (*effect_begin)(struct store *, const struct lane *, size_t, struct arena *,
+                                 struct job *, size_t *, struct claim_info *, struct pawl_error *);
     enum pawl_rc (*effect_job)(struct store *, size_t, struct pawl_error *);
-    enum pawl_rc (*effect_done)(struct store *, const struct lane_task *, const struct job *, const struct finding *, struct pawl_error *);
+    enum pawl_rc (*effect_done)(struct store *, const struct lane_task *, const struct job *,
+                                const struct finding *, struct pawl_error *);
     enum pawl_rc (*effect_undo)(struct store *, struct pawl_error *);
     bool (*effect_alive)(struct store *);
     enum pawl_rc (*effect_commit)(struct store *, struct pawl_error *);
@@ -42,16 +54,21 @@ struct store_ops {
     void (*effect_end)(struct store *);
     enum pawl_rc (*scratch_begin)(struct store *, struct pawl_error *);
     enum pawl_rc (*scratch_end)(struct store *, bool, struct pawl_error *);
-    enum pawl_rc (*stmt_prepare)(struct store *, const char *, struct store_stmt **, struct pawl_error *);
-    enum pawl_rc (*stmt_run)(struct store *, struct store_stmt *, const struct sql_value *, size_t, struct buf *, size_t, int64_t *, struct pawl_error *);
+    enum pawl_rc (*stmt_prepare)(struct store *, const char *, struct store_stmt **,
+                                 struct pawl_error *);
+    enum pawl_rc (*stmt_run)(struct store *, struct store_stmt *, const struct sql_value *, size_t,
+                             struct buf *, size_t, int64_t *, struct pawl_error *);
     void (*deadline)(struct store *, int64_t, const volatile int *);
-    enum pawl_rc (*reap)(struct store *, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
-    enum pawl_rc (*reap_runner)(struct store *, int, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
+    enum pawl_rc (*reap)(struct store *, casualty_fn *, void *, struct reap_report *,
+                         struct pawl_error *);
+    enum pawl_rc (*reap_runner)(struct store *, int, casualty_fn *, void *, struct reap_report *,
+                                struct pawl_error *);
     int (*wake_fd)(struct store *);
     void (*wake_clear)(struct store *);
     bool (*changed)(struct store *);
     void (*poke)(struct store *);
-    enum pawl_rc (*pending)(struct store *, const struct lane *, struct pending *, struct pawl_error *);
+    enum pawl_rc (*pending)(struct store *, const struct lane *, struct pending *,
+                            struct pawl_error *);
     void (*patience)(struct store *, int64_t);
     enum pawl_rc (*maintain)(struct store *, struct pawl_error *);
 };

@@ -23,7 +23,8 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": PostgreSQL is not in this version; use"
                          " sqlite:PATH", url);
     else
-        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": give sqlite:PATH, or a path ending in .db",
+        return pawl_fail(e, PAWL_BADARG,
+                         "store \"%.200s\": give sqlite:PATH, or a path ending in .db",
                          url);
     if (**path == '\0')
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\" has an empty path", url);
@@ -69,7 +70,8 @@ static enum pawl_rc json_rule(const char *what, const char *s, size_t n, size_t 
     struct json_err je = {0};
 
     if (n > max)
-        return pawl_fail(e, PAWL_TOOBIG, "%s has %zu bytes, at most %zu are accepted", what, n, max);
+        return pawl_fail(e, PAWL_TOOBIG, "%s has %zu bytes, at most %zu are accepted", what, n,
+                         max);
     if (!json_check(s, n, LIMIT_JSON_DEPTH, &type, &je))
         return pawl_fail(e, PAWL_BADDATA, "%s is not acceptable JSON: %s at byte %zu", what, je.why,
                          je.at);
@@ -103,7 +105,8 @@ static enum pawl_rc headers_rule(const char *s, struct pawl_error *e)
         return rc;
     while (json_next(s, strlen(s), &pos, &name, &name_n, &val, &val_n, &type))
         if (type != JSON_STRING)
-            return pawl_fail(e, PAWL_BADDATA, "header \"%.*s\" must be a string", (int)name_n, name);
+            return pawl_fail(e, PAWL_BADDATA, "header \"%.*s\" must be a string", (int)name_n,
+                             name);
     return PAWL_OK;
 }
 
@@ -112,7 +115,8 @@ static enum pawl_rc numbers_rule(const struct pawl_enqueue *r, struct pawl_error
     if (r->has_priority && (r->priority < -LIMIT_PRIORITY || r->priority > LIMIT_PRIORITY))
         return pawl_fail(e, PAWL_BADARG, "priority %d: give -100..100, higher first", r->priority);
     if (r->has_max_retries && (r->max_retries < 0 || r->max_retries > LIMIT_RETRIES))
-        return pawl_fail(e, PAWL_BADARG, "max_retries %d: give 0..%d", r->max_retries, LIMIT_RETRIES);
+        return pawl_fail(e, PAWL_BADARG, "max_retries %d: give 0..%d", r->max_retries,
+                         LIMIT_RETRIES);
     if (r->run_at_us < 0 || r->run_at_us > LIMIT_INSTANT_MAX_US)
         return pawl_fail(e, PAWL_BADARG, "run_at is out of range: 1970 to 9999");
     if (r->expires_at_us < 0 || r->expires_at_us > LIMIT_INSTANT_MAX_US)
@@ -193,7 +197,8 @@ enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay
         if ((rc = json_rule("args", h.args, h.args_bytes, LIMIT_ARGS_BYTES, false, e)) != PAWL_OK)
             return rc;
     }
-    if (h.again_reason != NULL && (*h.again_reason == '\0' || !utf8_ok(h.again_reason, strlen(h.again_reason))))
+    if (h.again_reason != NULL && (*h.again_reason == '\0' || !utf8_ok(h.again_reason,
+            strlen(h.again_reason))))
         return pawl_fail(e, PAWL_BADARG, "a second replay needs a reason, in UTF-8");
     return st->ops->replay(st, id, &h, new_id, e);
 }

@@ -29,15 +29,19 @@ struct store_opts {
     int64_t lease_us;             /* a worker whose beat is older is taken over; 0: 30 s */
 };
 /* created may be NULL. Errors as pawl_init / pawl_open. */
-enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_init(const struct store_opts *o, bool *created,
+                        struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_open(const struct store_opts *o, struct store **out,
+                        struct pawl_error *e) PAWL_MUST_USE;
 void store_close(struct store **st);
 int64_t store_now_us(struct store *st);               /* the store's clock */
-void store_describe(struct store *st, struct buf *out);/* engine, version, link mode, settings: one line */
+void store_describe(struct store *st, struct buf *out);/* engine, version, link mode,
+    settings: one line */
 
 /* --- producers and people: as the calls of the same name in pawl.h --- */
 enum pawl_rc store_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
-                           struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e) PAWL_MUST_USE;
+                           struct pawl_enqueued *out, size_t *bad_i,
+                               struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
                         struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx,
@@ -50,13 +54,16 @@ enum pawl_rc store_run_now(struct store *st, int64_t id, enum pawl_state *state,
                            struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay *how,
                           int64_t *new_id, struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc store_is_stale(struct store *st, int64_t id, bool *stale, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_is_stale(struct store *st, int64_t id, bool *stale,
+                            struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_discard(struct store *st, int64_t id, const char *reason,
                            struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_pause(struct store *st, const char *queue, const char *task, bool paused,
                          struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc store_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_queues(struct store *st, pawl_queue_fn *fn, void *ctx,
+                          struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx,
+                         struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_prune(struct store *st, const struct pawl_prune *how, struct pawl_pruned *out,
@@ -73,10 +80,13 @@ enum pawl_rc store_task_declare(struct store *st, const char *name, const struct
 /* --- workers --- */
 /* Join as a worker: makes the side file, takes its lock, stamps it. id_out: >= 24 bytes.
  * fd_out (may be NULL): the locked descriptor, to be handed to an effect runner. */
-enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out,
+                               struct pawl_error *e) PAWL_MUST_USE;
 /* In the runner: take part as worker `id` over the inherited descriptor fd. */
-enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd, struct pawl_error *e) PAWL_MUST_USE;
-void store_worker_beat(struct store *st);             /* stamps boot time; a memory store, cannot fail */
+enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd,
+                                 struct pawl_error *e) PAWL_MUST_USE;
+/* stamps boot time; a memory store, cannot fail */
+void store_worker_beat(struct store *st);
 /* Leave for good: the side file goes. The caller must hold no running row (asserted). */
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 
@@ -112,14 +122,16 @@ struct settle {
  *          UNSURE: the commit's outcome is unknown; call store_resolve, then go on */
 enum pawl_rc store_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
                         size_t want, bool alone, struct arena *arena, struct job *jobs,
-                        size_t *jobs_n, struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
+                        size_t *jobs_n, struct claim_info *info,
+                            struct pawl_error *e) PAWL_MUST_USE;
 /* After UNSURE (the connection was reopened): by reading, set the results of what is known to have
  * been settled (others stay PENDING, to be sent again), and put back running rows of this worker
  * that are not in held_ids: a claim in doubt is never started. */
 enum pawl_rc store_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,
                            size_t held_n, struct pawl_error *e) PAWL_MUST_USE;
 /* Ids of the running rows this worker still holds, ascending (a cancelled job is missing). */
-enum pawl_rc store_held(struct store *st, int64_t *ids, size_t room, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_held(struct store *st, int64_t *ids, size_t room, size_t *n,
+                        struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- the version guard --- */
 enum guard { GUARD_FRESH, GUARD_OLDER, GUARD_SAME, GUARD_CONFLICT };
@@ -128,7 +140,8 @@ enum pawl_rc store_guard(struct store *st, const struct lane_task *t, const stru
                          enum guard *out, struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- effect mode: the open transaction is the lease --- */
-/* Begin, and read at most `want` due jobs in order, or one suspect (nothing is written yet). *n == 0:
+/* Begin, and read at most `want` due jobs in order, or one suspect (nothing is written yet). *n ==
+ * 0:
  * nothing is due and no transaction is open. */
 enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want,
                                 struct arena *arena, struct job *jobs, size_t *n,
@@ -147,13 +160,22 @@ enum pawl_rc store_effect_commit(struct store *st, struct pawl_error *e) PAWL_MU
 void store_effect_rollback(struct store *st);         /* no-op when none is open */
 /* Write verdicts on jobs of the last batch, in a new transaction; fence: the job still waits with
  * the runs it was claimed with. Before store_effect_end, so that nobody can claim in between. */
-enum pawl_rc store_effect_verdicts(struct store *st, struct settle *s, size_t n, struct pawl_error *e) PAWL_MUST_USE;
-void store_effect_end(struct store *st);              /* let others in: side lock, wake, checkpoint */
+enum pawl_rc store_effect_verdicts(struct store *st, struct settle *s, size_t n,
+                                   struct pawl_error *e) PAWL_MUST_USE;
+/* let others in: side lock, wake, checkpoint */
+void store_effect_end(struct store *st);
 
 /* --- statements of users' handlers, on this connection, inside the effect transaction --- */
 struct store_stmt;
 enum value_type { VALUE_NULL, VALUE_INT, VALUE_REAL, VALUE_TEXT };
-struct sql_value { const char *name; enum value_type type; int64_t i; double r; const char *p; size_t n; };
+struct sql_value {
+    const char *name;
+    enum value_type type;
+    int64_t i;
+    double r;
+    const char *p;
+    size_t n;
+};
 /* Writes to Pawl's tables, transaction control, ATTACH and PRAGMA are refused here too (CONFIG).
  * SQL: does not compile against this database; the text says why. */
 enum pawl_rc store_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
@@ -192,9 +214,11 @@ enum pawl_rc store_reap_runner(struct store *st, int signal, casualty_fn *decide
                                struct reap_report *out, struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- waking, waiting, upkeep --- */
-int store_wake_fd(struct store *st);                  /* readable when a Pawl process committed; -1 */
+/* readable when a Pawl process committed; -1 */
+int store_wake_fd(struct store *st);
 void store_wake_clear(struct store *st);              /* drain it */
-bool store_changed(struct store *st);                 /* another connection committed since the last call */
+/* another connection committed since the last call */
+bool store_changed(struct store *st);
 void store_poke(struct store *st);                    /* wake the others by hand */
 struct pending { int64_t due, running, retrying, later, paused; };
 /* What is left of a lane's tasks, whoever runs it. */

@@ -65,11 +65,13 @@ enum pawl_rc sl_rc(int code);                    /* primary or extended code -> 
 bool sl_wal_risk(void);                          /* this SQLite has the WAL-reset fault */
 enum pawl_rc sl_exec(struct sqlite *sl, const char *sql, struct pawl_error *e) PAWL_MUST_USE;
 /* The prepared statement of the table, reset and with cleared bindings. */
-enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out,
+                  struct pawl_error *e) PAWL_MUST_USE;
 /* Step a statement that returns no rows, reset it. */
 enum pawl_rc sl_run(struct sqlite *sl, sqlite3_stmt *q, struct pawl_error *e) PAWL_MUST_USE;
 /* Step for a row: OK with *row true/false; reset when false or on error. */
-enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row,
+                    struct pawl_error *e) PAWL_MUST_USE;
 int sl_on_progress(void *ctx);                    /* stop flag and deadline of users' statements */
 void sl_text(sqlite3_stmt *q, int i, const char *s);              /* NULL -> NULL; borrowed */
 void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n);  /* NULL -> NULL */
@@ -80,17 +82,21 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 /* As sl_begin, but keeps the side lock after the commit until sl_leave (effect mode). */
 enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 void sl_rollback(struct sqlite *sl);             /* no-op when none is open */
-void sl_leave(struct sqlite *sl);                /* checkpoint if due, side lock free, wake others */
+/* checkpoint if due, side lock free, wake others */
+void sl_leave(struct sqlite *sl);
 enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *e) PAWL_MUST_USE;
 
 /* sl_move.c: the moves every verb is made of; all inside an open transaction */
 enum pawl_rc sl_task_id(struct sqlite *sl, const char *name, bool create, int64_t *id,
-                        int64_t *queue_id, int64_t *priority, bool *declared, struct pawl_error *e) PAWL_MUST_USE;
+                        int64_t *queue_id, int64_t *priority, bool *declared,
+                            struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_queue_id(struct sqlite *sl, const char *name, bool create, int64_t *id,
                          struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc sl_count(struct sqlite *sl, const char *counter, int64_t by, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_count(struct sqlite *sl, const char *counter, int64_t by,
+                      struct pawl_error *e) PAWL_MUST_USE;
 /* Put a decided job where it belongs (ready, dead, dropped), with its attempt row. */
-enum pawl_rc sl_place(struct sqlite *sl, const struct settle *s, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_place(struct sqlite *sl, const struct settle *s,
+                      struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_put_done(struct sqlite *sl, const struct job *job, const struct finding *f,
                          bool stale, struct pawl_error *e) PAWL_MUST_USE;
 /* Advance the version guard for an effect; *ok false: somebody newer was first. */
@@ -118,40 +124,53 @@ void sl_effect_rollback(struct store *st);
 void sl_effect_end(struct store *st);
 void sl_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
 #define SL_VERB enum pawl_rc PAWL_MUST_USE
-SL_VERB sl_enqueue(struct store *, const struct pawl_enqueue *, size_t, struct pawl_enqueued *, size_t *, struct pawl_error *);
-SL_VERB sl_jobs(struct store *, const struct pawl_filter *, pawl_job_fn *, void *, struct pawl_error *);
+SL_VERB sl_enqueue(struct store *, const struct pawl_enqueue *, size_t, struct pawl_enqueued *,
+                   size_t *, struct pawl_error *);
+SL_VERB sl_jobs(struct store *, const struct pawl_filter *, pawl_job_fn *, void *,
+                struct pawl_error *);
 SL_VERB sl_job(struct store *, int64_t, pawl_job_fn *, void *, struct pawl_error *);
 SL_VERB sl_attempts(struct store *, int64_t, pawl_attempt_fn *, void *, struct pawl_error *);
 SL_VERB sl_cancel(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
 SL_VERB sl_run_now(struct store *, int64_t, enum pawl_state *, struct pawl_error *);
-SL_VERB sl_replay(struct store *, int64_t, const struct pawl_replay *, int64_t *, struct pawl_error *);
+SL_VERB sl_replay(struct store *, int64_t, const struct pawl_replay *, int64_t *,
+                  struct pawl_error *);
 SL_VERB sl_is_stale(struct store *, int64_t, bool *, struct pawl_error *);
 SL_VERB sl_discard(struct store *, int64_t, const char *, struct pawl_error *);
 SL_VERB sl_pause(struct store *, const char *, const char *, bool, struct pawl_error *);
 SL_VERB sl_queues(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
 SL_VERB sl_stats(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
 SL_VERB sl_check(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
-SL_VERB sl_prune(struct store *, const struct pawl_prune *, struct pawl_pruned *, struct pawl_error *);
-SL_VERB sl_task_declare(struct store *, const char *, const struct policy *, bool, int64_t *, struct buf *, bool *, struct pawl_error *);
-SL_VERB sl_turn(struct store *, struct settle *, size_t, const struct lane *, size_t, bool, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
-SL_VERB sl_resolve(struct store *, struct settle *, size_t, const int64_t *, size_t, struct pawl_error *);
+SL_VERB sl_prune(struct store *, const struct pawl_prune *, struct pawl_pruned *,
+                 struct pawl_error *);
+SL_VERB sl_task_declare(struct store *, const char *, const struct policy *, bool, int64_t *,
+                        struct buf *, bool *, struct pawl_error *);
+SL_VERB sl_turn(struct store *, struct settle *, size_t, const struct lane *, size_t, bool,
+                struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_resolve(struct store *, struct settle *, size_t, const int64_t *, size_t,
+                   struct pawl_error *);
 SL_VERB sl_held(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);
-SL_VERB sl_guard(struct store *, const struct lane_task *, const struct job *, enum guard *, struct pawl_error *);
-SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, struct arena *, struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_guard(struct store *, const struct lane_task *, const struct job *, enum guard *,
+                 struct pawl_error *);
+SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, struct arena *, struct job *,
+                        size_t *, struct claim_info *, struct pawl_error *);
 SL_VERB sl_effect_job(struct store *, size_t, struct pawl_error *);
-SL_VERB sl_effect_done(struct store *, const struct lane_task *, const struct job *, const struct finding *, struct pawl_error *);
+SL_VERB sl_effect_done(struct store *, const struct lane_task *, const struct job *,
+                       const struct finding *, struct pawl_error *);
 SL_VERB sl_effect_undo(struct store *, struct pawl_error *);
 SL_VERB sl_effect_commit(struct store *, struct pawl_error *);
 SL_VERB sl_effect_verdicts(struct store *, struct settle *, size_t, struct pawl_error *);
 SL_VERB sl_scratch_begin(struct store *, struct pawl_error *);
 SL_VERB sl_scratch_end(struct store *, bool, struct pawl_error *);
 SL_VERB sl_stmt_prepare(struct store *, const char *, struct store_stmt **, struct pawl_error *);
-SL_VERB sl_stmt_run(struct store *, struct store_stmt *, const struct sql_value *, size_t, struct buf *, size_t, int64_t *, struct pawl_error *);
+SL_VERB sl_stmt_run(struct store *, struct store_stmt *, const struct sql_value *, size_t,
+                    struct buf *, size_t, int64_t *, struct pawl_error *);
 SL_VERB sl_reap(struct store *, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
-SL_VERB sl_reap_runner(struct store *, int, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
+SL_VERB sl_reap_runner(struct store *, int, casualty_fn *, void *, struct reap_report *,
+                       struct pawl_error *);
 SL_VERB sl_pending(struct store *, const struct lane *, struct pending *, struct pawl_error *);
 SL_VERB sl_maintain(struct store *, struct pawl_error *);
-enum pawl_rc sl_migrate(struct sqlite *sl, bool create, bool *created, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_migrate(struct sqlite *sl, bool create, bool *created,
+                        struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 
 #endif

@@ -12,7 +12,8 @@
 
 static const struct { const char *name, *what, *sql; } checks[] = {
     { "I1", "a job is nowhere: neither waiting, running nor ended",
-      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_done WHERE job_id = j.id)"
+      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_done WHERE job_id ="
+      " j.id)"
       " AND NOT EXISTS (SELECT 1 FROM pawl_x_dead WHERE job_id = j.id)"
       " AND NOT EXISTS (SELECT 1 FROM pawl_x_dropped WHERE job_id = j.id)"
       " AND NOT EXISTS (SELECT 1 FROM pawl_x_cancelled WHERE job_id = j.id)"
@@ -22,7 +23,8 @@ static const struct { const char *name, *what, *sql; } checks[] = {
       " AND NOT EXISTS (SELECT 1 FROM pawl_x_ready r WHERE r.id = j.id AND r.moved = 1)" },
     { "I2", "a row has no job (a phantom)",
       "SELECT id FROM pawl_x_ready EXCEPT SELECT id FROM pawl_x_job UNION ALL"
-      " SELECT job_id FROM (SELECT job_id FROM pawl_x_running UNION ALL SELECT job_id FROM pawl_x_done"
+      " SELECT job_id FROM (SELECT job_id FROM pawl_x_running UNION ALL SELECT job_id FROM"
+      " pawl_x_done"
       "  UNION ALL SELECT job_id FROM pawl_x_dead UNION ALL SELECT job_id FROM pawl_x_dropped"
       "  UNION ALL SELECT job_id FROM pawl_x_cancelled) p"
       " WHERE NOT EXISTS (SELECT 1 FROM pawl_x_job j WHERE j.id = p.job_id)" },
@@ -34,12 +36,15 @@ static const struct { const char *name, *what, *sql; } checks[] = {
     { "I6", "a token or counter is out of order",
       "SELECT job_id FROM pawl_x_running WHERE token <> runs + 1 UNION ALL"
       " SELECT job_id FROM pawl_x_running WHERE NOT (" SL_SANE ") UNION ALL"
-      " SELECT id FROM pawl_x_ready WHERE NOT (" SL_SANE ") OR runs < failures + lost + releases + snoozes" },
+      " SELECT id FROM pawl_x_ready WHERE NOT (" SL_SANE ") OR runs < failures + lost + releases"
+                                                         " + snoozes" },
     { "I8", "a bound was exceeded",
       "SELECT id FROM pawl_x_ready WHERE releases > 100 OR snoozes > 1000 OR failures > 1001"
-      " UNION ALL SELECT job_id FROM pawl_x_dead WHERE releases > 100 OR snoozes > 1000 OR failures > 1001" },
+      " UNION ALL SELECT job_id FROM pawl_x_dead WHERE releases > 100 OR snoozes > 1000 OR"
+      " failures > 1001" },
     { "I12", "an attempt is numbered beyond the job's runs",
-      "SELECT a.job_id FROM pawl_x_attempt a JOIN pawl_x_dead d ON d.job_id = a.job_id WHERE a.n > d.runs" },
+      "SELECT a.job_id FROM pawl_x_attempt a JOIN pawl_x_dead d ON d.job_id = a.job_id WHERE a.n"
+      " > d.runs" },
     { "I13", "a replay is missing, or points elsewhere",
       "SELECT d.job_id FROM pawl_x_dead d LEFT JOIN pawl_x_job j ON j.id = d.replayed_as"
       " WHERE d.replayed_as IS NOT NULL AND (j.id IS NULL OR j.replay_of IS NOT d.job_id)" },
@@ -47,7 +52,8 @@ static const struct { const char *name, *what, *sql; } checks[] = {
       "SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_job j ON j.id = k.job_id"
       " WHERE j.key IS NOT k.key OR j.task_id <> k.task_id OR j.source <> k.source" },
     { "I17", "a keyed job is not in the ledger",
-      "SELECT j.id FROM pawl_x_job j WHERE j.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pawl_x_key k"
+      "SELECT j.id FROM pawl_x_job j WHERE j.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM"
+      " pawl_x_key k"
       " WHERE k.task_id = j.task_id AND k.source = j.source AND k.key = j.key)" },
     { "I24", "jobs are missing or too many: accepted <> kept + pruned",
       "SELECT 0 WHERE coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'pawl_x_job'), 0) <>"
@@ -57,7 +63,8 @@ static const struct { const char *name, *what, *sql; } checks[] = {
       "SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_job j ON j.id = k.job_id"
       " WHERE k.expires_at_us IS NOT NULL" },
     { "T1", "a job's task or queue does not exist",
-      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_task WHERE id = j.task_id)"
+      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_task WHERE id ="
+      " j.task_id)"
       " OR NOT EXISTS (SELECT 1 FROM pawl_x_queue WHERE id = j.queue_id)" },
 };
 
@@ -70,8 +77,10 @@ static enum pawl_rc run_check(struct sqlite *sl, size_t i, pawl_finding_fn *fn, 
 
     if (sqlite3_prepare_v2(sl->db, checks[i].sql, -1, &q, NULL) != SQLITE_OK)
         return sl_fail(sl, e, checks[i].name);
-    for (int n = 0; *go && n < FINDINGS_MAX && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row; n++) {
-        const struct pawl_finding f = { checks[i].name, checks[i].what, sqlite3_column_int64(q, 0) };
+    for (int n = 0; *go && n < FINDINGS_MAX && (rc = sl_row(sl, q, &row, e)) == PAWL_OK &&
+         row; n++) {
+        const struct pawl_finding f = { checks[i].name, checks[i].what, sqlite3_column_int64(q,
+                0) };
 
         *go = fn(ctx, &f);
     }

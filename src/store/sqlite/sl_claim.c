@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_claim.c - choose due jobs in order of rank, run_at, id. Reads only; inside a transaction.
  *
- * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the backlog
- *        nor on jobs of tasks that this worker does not run: every step is a seek in the primary key
+ * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the
+ * backlog
+ *        nor on jobs of tasks that this worker does not run: every step is a seek in the primary
+ *        key
  *        (task, queue, rank, run_at, id).
  * How:   each (task, queue) with work is a line, read in chunks from its best due level downwards;
  *        the lines are merged.
@@ -289,14 +291,16 @@ static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_
 }
 
 /* Find the lines, read the first chunk of each, merge. */
-static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane, size_t want, int64_t now_us,
+static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane, size_t want,
+                             int64_t now_us,
                              struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
                              struct pawl_error *e)
 {
     struct merger m = { .sl = sl, .lane = lane, .now_us = now_us, .a = a, .info = info };
     enum pawl_rc rc = find_lines(sl, &m.ls, lane, now_us, a, info, e);
 
-    /* One line: read what is wanted at once. Several: little of each, more of those that are used. */
+    /* One line: read what is wanted at once. Several: little of each, more of those that are used.
+     * */
     m.chunk = m.ls.n <= 1 || want < CHUNK_MIN ? want : want / m.ls.n;
     if (m.chunk < CHUNK_MIN && want >= CHUNK_MIN)
         m.chunk = CHUNK_MIN;

@@ -57,7 +57,8 @@ enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what)
 
     /* The log's shared index has no code of its own for "no space left". */
     if (rc == PAWL_IO && (err == ENOSPC || err == EDQUOT))
-        return pawl_fail_native(e, PAWL_FULL, code, "%s: %s (SQLite code %d)", what, strerror(err), code);
+        return pawl_fail_native(e, PAWL_FULL, code, "%s: %s (SQLite code %d)", what, strerror(err),
+                                code);
     if (rc == PAWL_OK) /* an error was seen, so the code was overwritten meanwhile */
         rc = PAWL_STORE;
     return pawl_fail_native(e, rc, code, "%s: %s (SQLite code %d)", what,
@@ -282,13 +283,15 @@ static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_erro
     if (access(sl->path, R_OK) != 0 && errno == EACCES)
         return pawl_fail_native(e, PAWL_DENIED, code, "%s: permission denied", sl->path);
     return pawl_fail_native(e, create ? PAWL_NOCREATE : PAWL_IO, code,
-                            "cannot open %s: %s; does its directory exist, and may you write there?",
+                            "cannot open %s: %s; does its directory exist, and may you write"
+                            " there?",
                             sl->path, err != 0 ? strerror(err) : sqlite3_errstr(code));
 }
 
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
 {
-    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE
+            : 0);
     struct stat sb;
     enum pawl_rc rc;
 

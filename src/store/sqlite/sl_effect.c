@@ -2,7 +2,8 @@
 /* sl_effect.c - effect mode: the open transaction is the lease.
  *
  * Keeps: nothing is written before the first job's work; the fence of a job is the deletion of its
- *        ready row with the runs it was read with; the blame record names the job in hand before its
+ *        ready row with the runs it was read with; the blame record names the job in hand before
+ *        its
  *        work starts, and `commit` before the COMMIT.
  */
 #include <assert.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_enqueue.c - the C door: the same rows as the SQL door (sql/sqlite/views.sql) for the same request.
+/* sl_enqueue.c - the C door: the same rows as the SQL door (sql/sqlite/views.sql) for the same
+ * request.
  *
- * Keeps: the ledger's primary key is the check; same request = same bytes of args. Everything in one
+ * Keeps: the ledger's primary key is the check; same request = same bytes of args. Everything in
+ * one
  *        transaction, all or nothing.
  */
 #include <assert.h>
@@ -38,7 +40,8 @@ static enum pawl_rc clash(const struct pawl_enqueue *r, const char *old, size_t 
     const bool spelling = old != NULL && json_check(old, old_n, LIMIT_JSON_DEPTH, NULL, NULL) &&
                           meaning_same(old, old_n, r->args, r->args_bytes);
 
-    return pawl_fail(e, PAWL_KEYCLASH, "key \"%s\" of task %s was used before with other args by job"
+    return pawl_fail(e, PAWL_KEYCLASH,
+                     "key \"%s\" of task %s was used before with other args by job"
                      " %lld%s; send the same bytes, or a new key", r->key, r->task, (long long)id,
                      spelling ? " (only the spelling differs: white space, order, digits)" : "");
 }
@@ -56,7 +59,8 @@ static enum pawl_rc state_of(struct sqlite *sl, int64_t id, struct pawl_enqueued
     if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
         return rc;
     for (int s = 0; s < PAWL_STATE_N; s++)
-        if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q, 0)) == 0)
+        if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q,
+                0)) == 0)
             out->state = (enum pawl_state)s;
     if (sqlite3_column_type(q, 1) != SQLITE_NULL) {
         out->result = strdup((const char *)sqlite3_column_text(q, 1));
@@ -99,7 +103,8 @@ static enum pawl_rc meet_key(struct sqlite *sl, const struct pawl_enqueue *r, in
     if (rc == PAWL_OK && pruned) {
         out->state = PAWL_STATE_PRUNED;
         for (int s = 0; s < PAWL_STATE_N; s++)
-            if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q, 3)) == 0)
+            if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q,
+                    3)) == 0)
                 out->state = (enum pawl_state)s;
         if (sqlite3_column_type(q, 4) != SQLITE_NULL &&
             (out->result = strdup((const char *)sqlite3_column_text(q, 4))) == NULL)
@@ -125,7 +130,8 @@ static void bind_opt_int(sqlite3_stmt *q, int i, bool has, int64_t v)
         sqlite3_bind_int64(q, i, v);
 }
 
-static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_enqueue *r, const struct names *n,
+static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_enqueue *r,
+                               const struct names *n,
                                int64_t now_us, int64_t *id, struct pawl_error *e)
 {
     const int64_t run_at = r->run_at_us != 0 ? r->run_at_us : now_us;

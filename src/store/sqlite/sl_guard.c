@@ -225,11 +225,13 @@ enum pawl_rc sl_pending(struct store *st, const struct lane *lane, struct pendin
         return rc;
     if (sqlite3_prepare_v2(sl->db,
             "SELECT q.name, q.paused OR t.paused,"
-            " sum(w.what = 'due'), sum(w.what = 'again'), sum(w.what = 'later'), sum(w.what = 'run')"
+            " sum(w.what = 'due'), sum(w.what = 'again'), sum(w.what = 'later'), sum(w.what ="
+            " 'run')"
             " FROM (SELECT task_id, queue_id, CASE WHEN run_at_us <= ?2 THEN 'due'"
             "         WHEN runs > 0 THEN 'again' ELSE 'later' END AS what"
             "         FROM pawl_x_ready WHERE task_id = ?1 AND " SL_SANE
-            "       UNION ALL SELECT task_id, queue_id, 'run' FROM pawl_x_running WHERE task_id = ?1) w"
+            "       UNION ALL SELECT task_id, queue_id, 'run' FROM pawl_x_running WHERE task_id ="
+            " ?1) w"
             " JOIN pawl_x_queue q ON q.id = w.queue_id JOIN pawl_x_task t ON t.id = w.task_id"
             " GROUP BY q.id", -1, &q, NULL) != SQLITE_OK)
         return sl_fail(sl, e, "pending");

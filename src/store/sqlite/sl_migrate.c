@@ -41,7 +41,8 @@ static enum pawl_rc versions(struct sqlite *sl, int *have, int *breaking, struct
     enum pawl_rc rc = PAWL_OK;
 
     *have = *breaking = 0;
-    if (sqlite3_prepare_v2(sl->db, "SELECT 1 FROM sqlite_master WHERE name = 'pawl_x_migration'", -1,
+    if (sqlite3_prepare_v2(sl->db, "SELECT 1 FROM sqlite_master WHERE name = 'pawl_x_migration'",
+                           -1,
                            &q, NULL) != SQLITE_OK)
         return sl_fail(sl, e, "not a Pawl store");
     const int code = sqlite3_step(q);
@@ -50,8 +51,10 @@ static enum pawl_rc versions(struct sqlite *sl, int *have, int *breaking, struct
     sqlite3_finalize(q);
     if (rc != PAWL_OK || code == SQLITE_DONE)
         return rc;
-    if (sqlite3_prepare_v2(sl->db, "SELECT coalesce(max(version), 0), coalesce(max(CASE WHEN breaking"
-                           " THEN version END), 0) FROM pawl_x_migration", -1, &q, NULL) != SQLITE_OK ||
+    if (sqlite3_prepare_v2(sl->db,
+                           "SELECT coalesce(max(version), 0), coalesce(max(CASE WHEN breaking"
+                           " THEN version END), 0) FROM pawl_x_migration", -1, &q,
+                               NULL) != SQLITE_OK ||
         sqlite3_step(q) != SQLITE_ROW) {
         rc = sl_fail(sl, e, "read migrations");
     } else {
@@ -70,7 +73,8 @@ enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e)
     if (rc != PAWL_OK)
         return rc;
     if (have == 0)
-        return pawl_fail(e, PAWL_NOSTORE, "no store at %s: the database has no Pawl tables; run pawl"
+        return pawl_fail(e, PAWL_NOSTORE,
+                         "no store at %s: the database has no Pawl tables; run pawl"
                          " init", sl->path);
     if (breaking > newest())
         return pawl_fail(e, PAWL_NEWER, "%s was migrated to version %d by a newer pawl; this one"
@@ -100,7 +104,8 @@ static enum pawl_rc mark(struct sqlite *sl, int version, const char *name, bool 
     return rc;
 }
 
-/* Before the first migration: what bears our names is somebody else's. A migration is one transaction,
+/* Before the first migration: what bears our names is somebody else's. A migration is one
+ * transaction,
  * so it cannot be half a store of ours. */
 static enum pawl_rc names_free(struct sqlite *sl, struct pawl_error *e)
 {
@@ -111,9 +116,11 @@ static enum pawl_rc names_free(struct sqlite *sl, struct pawl_error *e)
                            " LIMIT 1", -1, &q, NULL) != SQLITE_OK)
         return sl_fail(sl, e, "read schema");
     if (sqlite3_step(q) == SQLITE_ROW)
-        rc = pawl_fail(e, PAWL_NOTOURS, "%s has a %s %.100s that Pawl did not make: names that begin"
+        rc = pawl_fail(e, PAWL_NOTOURS,
+                       "%s has a %s %.100s that Pawl did not make: names that begin"
                        " with pawl_ are Pawl's; rename it, or give another file", sl->path,
-                       (const char *)sqlite3_column_text(q, 0), (const char *)sqlite3_column_text(q, 1));
+                       (const char *)sqlite3_column_text(q, 0), (const char *)sqlite3_column_text(q,
+                               1));
     sqlite3_finalize(q);
     return rc;
 }
@@ -131,8 +138,10 @@ static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl
     *created = have == 0;
     if (have == 0 && (rc = names_free(sl, e)) != PAWL_OK)
         return rc;
-    if ((rc = sl_exec(sl, "CREATE TABLE IF NOT EXISTS pawl_x_migration (version INTEGER PRIMARY KEY,"
-                      " name TEXT NOT NULL, breaking INTEGER NOT NULL, applied_at_us INTEGER NOT NULL,"
+    if ((rc = sl_exec(sl, "CREATE TABLE IF NOT EXISTS pawl_x_migration (version INTEGER PRIMARY"
+                          " KEY,"
+                      " name TEXT NOT NULL, breaking INTEGER NOT NULL, applied_at_us INTEGER NOT"
+                      " NULL,"
                       " applied_by TEXT NOT NULL) STRICT", e)) != PAWL_OK)
         return rc;
     if (fail_point("init.begin"))

@@ -59,8 +59,10 @@ static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
     }
     arena_free(&a);
     if (rc == PAWL_OK && alive > 0)
-        rc = pawl_fail(e, PAWL_CONFIG, "SQLite %s can corrupt a database that several processes write"
-                       " (fixed in 3.51.3), and another worker runs on %s; use a pawl with the bundled"
+        rc = pawl_fail(e, PAWL_CONFIG,
+                       "SQLite %s can corrupt a database that several processes write"
+                       " (fixed in 3.51.3), and another worker runs on %s; use a pawl with the"
+                       " bundled"
                        " SQLite, or say --accept-wal-risk", sqlite3_libversion(), sl->path);
     return rc;
 }
@@ -139,7 +141,8 @@ static const struct store_ops ops = {
     .queues = sl_queues, .stats = sl_stats, .check = sl_check, .prune = sl_prune,
     .task_declare = sl_task_declare, .worker_join = op_join, .worker_attach = op_attach,
     .worker_beat = op_beat, .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
-    .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin, .effect_job = sl_effect_job,
+    .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin,
+        .effect_job = sl_effect_job,
     .effect_done = sl_effect_done, .effect_undo = sl_effect_undo, .effect_alive = sl_effect_alive,
     .effect_commit = sl_effect_commit, .effect_rollback = sl_effect_rollback,
     .effect_verdicts = sl_effect_verdicts, .effect_end = sl_effect_end,
@@ -192,7 +195,8 @@ static enum pawl_rc refuse_network(const char *path, struct pawl_error *e)
         return PAWL_OK;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if ((unsigned long)fs.f_type == bad[i].magic)
-            return pawl_fail(e, PAWL_NOTOURS, "%s is on a %s file system, where locks are not reliable:"
+            return pawl_fail(e, PAWL_NOTOURS,
+                             "%s is on a %s file system, where locks are not reliable:"
                              " put the database on a local disk", path, bad[i].name);
     return PAWL_OK;
 }

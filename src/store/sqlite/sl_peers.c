@@ -2,7 +2,8 @@
 /* sl_peers.c - worker files: joining, beating, blaming, and looking at the others'.
  *
  * A worker's file is mapped shared, so its last words survive SIGKILL of everything (not a power
- * cut: then the boot id differs and every lease is void anyway). The flock on it is held through one
+ * cut: then the boot id differs and every lease is void anyway). The flock on it is held through
+ * one
  * open file description by the supervisor and its runner: it is free only when both are gone.
  */
 #include <assert.h>

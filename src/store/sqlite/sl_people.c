@@ -2,7 +2,8 @@
 /* sl_people.c - what a person does to jobs: cancel, run now, replay, discard, pause.
  *
  * Keeps: one statement decides, its row count is checked, and the answer is the truth: done, too
- *        late, not found. A replay is a compare-and-set on replayed_as plus the new job, one commit.
+ *        late, not found. A replay is a compare-and-set on replayed_as plus the new job, one
+ *        commit.
  */
 #include <assert.h>
 #include <string.h>
@@ -69,7 +70,8 @@ static enum pawl_rc not_there(struct sqlite *sl, int64_t id, enum pawl_state *st
         return pawl_fail(e, PAWL_NOTFOUND, "no job %lld", (long long)id);
     *state = PAWL_STATE_READY;
     for (int s = 0; s < PAWL_STATE_N; s++)
-        if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q, 0)) == 0)
+        if (strcmp(pawl_state_name((enum pawl_state)s), (const char *)sqlite3_column_text(q,
+                0)) == 0)
             *state = (enum pawl_state)s;
     sqlite3_reset(q);
     return pawl_fail(e, PAWL_TOOLATE, "job %lld is %s: too late to %s it", (long long)id,
@@ -155,7 +157,8 @@ enum pawl_rc sl_cancel(struct store *st, int64_t id, enum pawl_state *state, str
     if (done) {
         if ((rc = sl_take_ready(sl, task_id, &job, &done, e)) == PAWL_OK)
             rc = done ? put_cancelled(sl, id, &job.n, "cancelled while waiting", e)
-                      : pawl_fail(e, PAWL_BUG, "job %lld moved inside the transaction", (long long)id);
+                      : pawl_fail(e, PAWL_BUG, "job %lld moved inside the transaction",
+                                  (long long)id);
     } else if ((rc = cancel_running(sl, id, &done, e)) == PAWL_OK && !done) {
         rc = not_there(sl, id, state, "cancel", e);
     }
@@ -199,8 +202,10 @@ out:
     return finish(sl, rc, e);
 }
 
-/* The new job of a replay: same task, queue, source, key, headers, entity, version; args maybe new. */
-static enum pawl_rc birth(struct sqlite *sl, sqlite3_stmt *d, int64_t id, const struct pawl_replay *how,
+/* The new job of a replay: same task, queue, source, key, headers, entity, version; args maybe
+ * new. */
+static enum pawl_rc birth(struct sqlite *sl, sqlite3_stmt *d, int64_t id,
+                          const struct pawl_replay *how,
                           int64_t now_us, int64_t *new_id, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
@@ -356,7 +361,8 @@ enum pawl_rc sl_pause(struct store *st, const char *queue, const char *task, boo
     sl_text(q, 1, queue != NULL ? queue : task);
     sqlite3_bind_int(q, 2, paused);
     if ((rc = sl_run(sl, q, e)) == PAWL_OK && sqlite3_changes(sl->db) != 1)
-        rc = pawl_fail(e, PAWL_NOTFOUND, "no %s \"%s\" in this store", queue != NULL ? "queue" : "task",
+        rc = pawl_fail(e, PAWL_NOTFOUND, "no %s \"%s\" in this store", queue != NULL ? "queue"
+                       : "task",
                        queue != NULL ? queue : task);
 out:
     return finish(sl, rc, e);

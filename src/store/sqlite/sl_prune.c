@@ -23,7 +23,8 @@ static const char *const ended_sql =
     "SELECT j.id, j.task_id, n.id, n.state, max(n.ended_at_us, coalesce((SELECT max(m.ended_at_us)"
     "  FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id), 0)), n.result,"
     " j.args, j.key IS NOT NULL, t.policy,"
-    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM pawl_x_job c"
+    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM"
+    " pawl_x_job c"
     "  JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id"
     "  AND m.state IN ('dead', 'ready', 'running'))"
     " FROM pawl_x_job j JOIN pawl_jobs n ON n.id ="
@@ -31,7 +32,8 @@ static const char *const ended_sql =
     " JOIN pawl_x_task t ON t.id = j.task_id"
     " WHERE j.id > ?1 AND j.root_id IS NULL ORDER BY j.id LIMIT ?2";
 
-struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, hash, bytes; bool keyed, go; char state[16]; char *result; };
+struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, hash,
+    bytes; bool keyed, go; char state[16]; char *result; };
 
 static bool old_enough(const struct pawl_prune *how, const struct root *r, int64_t now_us)
 {
@@ -86,9 +88,11 @@ static enum pawl_rc to_ledger(struct sqlite *sl, const struct root *r, struct pa
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
-    if (sqlite3_prepare_v2(sl->db, "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3, state = ?4,"
+    if (sqlite3_prepare_v2(sl->db,
+                           "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3, state = ?4,"
             " result = ?5, expires_at_us = ?6 WHERE (task_id, source, key) ="
-            " (SELECT task_id, source, key FROM pawl_x_job WHERE id = ?1)", -1, &q, NULL) != SQLITE_OK)
+            " (SELECT task_id, source, key FROM pawl_x_job WHERE id = ?1)", -1, &q,
+                NULL) != SQLITE_OK)
         return sl_fail(sl, e, "prune");
     sqlite3_bind_int64(q, 1, r->id);
     sqlite3_bind_int64(q, 2, r->hash);
@@ -104,7 +108,9 @@ static enum pawl_rc to_ledger(struct sqlite *sl, const struct root *r, struct pa
 static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
                                  struct pawl_error *e)
 {
-#define MEMBERS "IN (SELECT id FROM pawl_x_job WHERE id = ?1 UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
+#define MEMBERS                                                                       \
+    "IN (SELECT id FROM pawl_x_job WHERE id = ?1"                                     \
+    " UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
     static const char *const places[] = {
         "DELETE FROM pawl_x_done WHERE job_id " MEMBERS,
         "DELETE FROM pawl_x_dead WHERE job_id " MEMBERS,
@@ -115,7 +121,8 @@ static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct
     enum pawl_rc rc = r->keyed ? to_ledger(sl, r, e) : PAWL_OK;
 
     if (rc == PAWL_OK)
-        rc = exec_ids(sl, "DELETE FROM pawl_x_attempt WHERE job_id " MEMBERS, r->id, &out->attempts, e);
+        rc = exec_ids(sl, "DELETE FROM pawl_x_attempt WHERE job_id " MEMBERS, r->id, &out->attempts,
+                      e);
     for (size_t i = 0; i < sizeof places / sizeof *places && rc == PAWL_OK; i++)
         rc = exec_ids(sl, places[i], r->id, NULL, e);
     if (rc == PAWL_OK)

@@ -67,7 +67,8 @@ static void read_job_row(sqlite3_stmt *q, struct arena *a, struct pawl_job *j)
     j->attempts = j->runs - (j->state == PAWL_STATE_DONE); /* a row for every end but success */
 }
 
-/* Which rows: the place that holds the state drives, so that listing the dead does not scan jobs. */
+/* Which rows: the place that holds the state drives, so that listing the dead does not scan jobs.
+ * */
 static const char *place_of(int state)
 {
     switch (state - 1) {
@@ -196,7 +197,8 @@ enum pawl_rc sl_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx, st
 
     if ((rc = ready_to_read(sl, e)) != PAWL_OK)
         return rc;
-    if (sqlite3_prepare_v2(sl->db, "SELECT " JOB_COLS " FROM pawl_jobs WHERE id = ?1", -1, &q, NULL) !=
+    if (sqlite3_prepare_v2(sl->db, "SELECT " JOB_COLS " FROM pawl_jobs WHERE id = ?1", -1, &q,
+                           NULL) !=
         SQLITE_OK)
         return sl_fail(sl, e, "read job");
     sqlite3_bind_int64(q, 1, id);

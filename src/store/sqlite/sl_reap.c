@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_reap.c - recovery: find workers that are gone, read their last words once, put back their jobs.
+/* sl_reap.c - recovery: find workers that are gone, read their last words once, put back their
+ * jobs.
  *
  * Keeps: the rows decide who held what; the worker file only says whether it lives and what its
  *        effect runner had in hand. Every row is taken under the lease it was read with, inside one
@@ -216,7 +217,8 @@ static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool c
 }
 
 /* The effect runner's last words. leased_n: running rows that died with it. A suspect ran in a
- * transaction of its own: if it died again, with or without leased jobs, it is the one that was there
+ * transaction of its own: if it died again, with or without leased jobs, it is the one that was
+ * there
  * twice, and it is charged, whatever the phase. (The leased ones become suspects, and those run
  * quite alone: the runner holds still.) */
 static enum pawl_rc read_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
@@ -269,7 +271,8 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, st
 
 static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct pawl_error *e)
 {
-    static const char *const words[] = { [SIDE_GONE] = "is gone", [SIDE_MISSING] = "is gone (no file)",
+    static const char *const words[] = { [SIDE_GONE] = "is gone",
+        [SIDE_MISSING] = "is gone (no file)",
         [SIDE_OLD_BOOT] = "is gone (the machine was restarted)",
         [SIDE_FROZEN] = "is frozen (no beat within its lease)" };
     enum pawl_rc rc;
@@ -298,7 +301,8 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct p
 }
 
 /* Workers to look at: every file, and every name in a running row (its file may be missing). */
-static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n, struct pawl_error *e)
+static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n,
+                                  struct pawl_error *e)
 {
     char (*files)[SIDE_ID_BYTES] = NULL;
     const size_t room = 2048;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_side.c - the side directory: whose turn it is to write, and who is alive.
  *
- * Keeps: kernel locks decide, shared memory only hints. A process that is killed leaves a free lock;
+ * Keeps: kernel locks decide, shared memory only hints. A process that is killed leaves a free
+ * lock;
  *        one that is frozen leaves an old stamp; nothing here needs repair after a crash.
  * Why:   SQLite's own write lock does not queue, and foreign writers nap up to 100 ms between tries
  *        (LIMITS B5): without gaps they starve while we drain.
@@ -25,8 +26,10 @@
 #include "store/sqlite/sl_side.h"
 
 /* A foreign writer tries after 0, 1, 3, 8, 18, 33, 53, 78, 103, 128, 178, 228, 328 ... ms (SQLite's
- * busy timeout). Periods of 12.8 and 4 ms put these instants at well spread phases, so that a gap of
- * the given share is met within about 0.5 s and 35 ms whatever the phase (see doc/performance.md). */
+ * busy timeout). Periods of 12.8 and 4 ms put these instants at well spread phases, so that a gap
+ * of
+ * the given share is met within about 0.5 s and 35 ms whatever the phase (see doc/performance.md).
+ * */
 #define GAP_PERIOD_US 12800
 #define GAP_US 1600
 #define GAP_FOREIGN_PERIOD_US 4000

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on, the
+/* sl_side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on,
+ * the
  * wake file, and one file per worker that survives SIGKILL of everything.
  *
  * lock     flock: held by a pawl process around each writing transaction. Its first page is shared
@@ -68,11 +69,13 @@ void side_watch_clear(struct side *s);
 
 enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
                        struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc side_attach(struct side *s, const char *id, int fd,
+                         struct pawl_error *e) PAWL_MUST_USE;
 void side_leave(struct side *s);
 
 /* Another worker's file, looked at. */
-enum side_life { SIDE_ALIVE, SIDE_GONE /* lock is ours now */, SIDE_MISSING, SIDE_OLD_BOOT, SIDE_FROZEN };
+enum side_life { SIDE_ALIVE, SIDE_GONE /* lock is ours now */, SIDE_MISSING, SIDE_OLD_BOOT,
+    SIDE_FROZEN };
 struct side_peer { char id[SIDE_ID_BYTES]; int fd; enum side_life life; struct side_worker *w; };
 /* Ids of all worker files. */
 enum pawl_rc side_list(struct side *s, struct arena *a, char (**ids)[SIDE_ID_BYTES], size_t *n,

@@ -4,10 +4,11 @@
 #define SL_SL_SQL_H
 
 #define SL_COUNTERS "runs, failures, lost, releases, snoozes"
-/* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it does
- * not end every worker that meets it, and `pawl check` names it. */
+/* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it
+ * does not end every worker that meets it, and `pawl check` names it. */
 #define SL_COUNTER_MAX 1000000000000000LL
-#define SL_SANE "runs BETWEEN 0 AND 1000000000000000 AND min(failures, lost, releases, snoozes) >= 0" \
+#define SL_SANE "runs BETWEEN 0 AND 1000000000000000 AND min(failures, lost, releases, snoozes)"  \
+                " >= 0"                                                                           \
                 " AND max(failures, lost, releases, snoozes) <= 1000000000000000"
 
 #define SLQ_TABLE(X)                                                                              \
@@ -24,7 +25,8 @@
     X(TASK_GET, "SELECT id, coalesce(queue_id, 0), priority, policy IS NOT NULL"                  \
                 " FROM pawl_x_task WHERE name = ?1")                                              \
     X(TASK_ADD, "INSERT INTO pawl_x_task (name, created_at_us) VALUES (?1, ?2)")                  \
-    X(TASK_NAMES, "SELECT name FROM pawl_x_task WHERE policy IS NOT NULL ORDER BY name LIMIT 1000") \
+    X(TASK_NAMES, "SELECT name FROM pawl_x_task WHERE policy IS NOT NULL"                         \
+                  " ORDER BY name LIMIT 1000")                                                    \
     X(TASK_POLICY, "SELECT policy, name FROM pawl_x_task WHERE id = ?1")                          \
     X(TASK_SET, "UPDATE pawl_x_task SET policy = ?2, queue_id = ?3, priority = ?4 WHERE id = ?1") \
     X(TASK_PAUSED, "SELECT paused FROM pawl_x_task WHERE id = ?1")                                \
@@ -61,7 +63,8 @@
                " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2 AND " SL_SANE             \
                " ORDER BY rank, run_at_us, id LIMIT 100")                                         \
     X(JOB_READ, "SELECT coalesce(root_id, id), gen, source, key, args, headers, trace, entity,"   \
-                " version, max_retries, expires_at_us, created_at_us FROM pawl_x_job WHERE id = ?1") \
+                " version, max_retries, expires_at_us, created_at_us"                             \
+                " FROM pawl_x_job WHERE id = ?1")                                                 \
     X(JOB_TASK, "SELECT task_id FROM pawl_x_job WHERE id = ?1")                                   \
     /* moving */                                                                                  \
     X(READY_TAKE, "DELETE FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3"   \
@@ -74,7 +77,8 @@
     /* the fence: exactly one row, or somebody else has decided */                                \
     X(FENCE, "DELETE FROM pawl_x_running WHERE job_id = ?1 AND lease_id = ?2")                    \
     X(DONE_PUT, "INSERT INTO pawl_x_done (job_id, outcome, lease_id, worker, started_at_us,"      \
-                " ended_at_us, " SL_COUNTERS ", result) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)") \
+                " ended_at_us, " SL_COUNTERS ", result) VALUES"                                   \
+                                             " (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")         \
     X(DEAD_PUT, "INSERT INTO pawl_x_dead (job_id, class, reason, error, worker, ended_at_us,"     \
                 " " SL_COUNTERS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                  \
     X(DROPPED_PUT, "INSERT INTO pawl_x_dropped (job_id, outcome, reason, error, worker,"          \
@@ -82,9 +86,10 @@
                    " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                            \
     X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " SL_COUNTERS ")" \
                      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")                                         \
-    X(ATTEMPT_PUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker, host, build," \
-                   " started_at_us, ended_at_us, exit_code, signal, max_rss_kib, delay_us, error," \
-                   " out_tail, err_tail) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)") \
+    X(ATTEMPT_PUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker, host,"      \
+                   " build, started_at_us, ended_at_us, exit_code, signal, max_rss_kib,"          \
+                   " delay_us, error, out_tail, err_tail) VALUES"                                 \
+                   " (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)")                   \
     X(ATTEMPT_TRIM, "DELETE FROM pawl_x_attempt WHERE job_id = ?1 AND n <= ?2")                   \
     X(DONE_BY, "SELECT 1 FROM pawl_x_done WHERE job_id = ?1 AND lease_id = ?2")                   \
     X(ATTEMPT_BY, "SELECT 1 FROM pawl_x_attempt WHERE job_id = ?1 AND lease_id = ?2")             \
@@ -95,13 +100,15 @@
                    " LEFT JOIN pawl_x_job j ON j.id = v.job_id"                                   \
                    " WHERE v.task_id = ?1 AND v.entity = ?2")                                     \
     X(VERSION_PUT, "INSERT INTO pawl_x_version (task_id, entity, version, job_id, args_hash,"     \
-                   " args_bytes) VALUES (?1,?2,?3,?4,?5,?6) ON CONFLICT (task_id, entity) DO UPDATE" \
+                   " args_bytes) VALUES (?1,?2,?3,?4,?5,?6)"                                      \
+                   " ON CONFLICT (task_id, entity) DO UPDATE"                                     \
                    " SET version = excluded.version, job_id = excluded.job_id,"                   \
                    " args_hash = excluded.args_hash, args_bytes = excluded.args_bytes"            \
                    " WHERE pawl_x_version.version < excluded.version")                            \
     /* people */                                                                                  \
     X(FIND_READY, "SELECT r.task_id, r.queue_id, r.rank, r.run_at_us, " SL_COUNTERS ", suspect"   \
-                  " FROM pawl_x_ready r JOIN pawl_x_job j ON j.id = ?1 WHERE r.task_id = j.task_id" \
+                  " FROM pawl_x_ready r JOIN pawl_x_job j ON j.id = ?1"                           \
+                  " WHERE r.task_id = j.task_id"                                                  \
                   " AND r.queue_id = j.queue_id AND r.rank = -j.priority"                         \
                   " AND r.run_at_us = j.run_at_us AND r.id = j.id")                               \
     X(FIND_MOVED, "SELECT task_id, queue_id, rank, run_at_us, " SL_COUNTERS ", suspect"           \
@@ -120,7 +127,8 @@
     /* recovery */                                                                                \
     X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running")                                      \
     X(ROWS_OF, "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us,"      \
-               " " SL_COUNTERS ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id LIMIT 1024") \
+               " " SL_COUNTERS ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id"  \
+                               " LIMIT 1024")                                                     \
     X(BLAME_PUT, "INSERT INTO pawl_x_blame (nonce, read_at_us) VALUES (?1, ?2)"                   \
                  " ON CONFLICT (nonce) DO NOTHING")                                               \
     X(BLAME_TRIM, "DELETE FROM pawl_x_blame WHERE read_at_us < ?1")

@@ -26,7 +26,8 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
             "   WHERE j.queue_id = q.id AND d.replayed_as IS NULL)"
             " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
             "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
-            "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q, NULL) != SQLITE_OK)
+            "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q,
+                NULL) != SQLITE_OK)
         return sl_fail(sl, e, "queues");
     const int64_t now = st->env->wall_us(st->env->ctx);
     sqlite3_bind_int64(q, 1, now);
@@ -65,7 +66,8 @@ static const struct { const char *name, *sql, *help; } stat_table[] = {
       "jobs removed by retention" },
     { "duplicates", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'duplicates'), 0)",
       "enqueues answered with an existing job" },
-    { "key_conflicts", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'key_conflicts'), 0)",
+    { "key_conflicts", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'key_conflicts'),"
+                       " 0)",
       "enqueues refused: same key, other args" },
     { "stale", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'stale'), 0)",
       "successes without effect: an older or equal version" },

@@ -2,7 +2,8 @@
 /* sl_stmt.c - users' statements on the store's connection: guarded, bounded in time, bound by name.
  *
  * Keeps: while one is prepared or run, the authorizer refuses transaction control, ATTACH, PRAGMA
- *        and Pawl's private tables (also from inside users' triggers); the progress handler enforces
+ *        and Pawl's private tables (also from inside users' triggers); the progress handler
+ *        enforces
  *        the deadline; only Pawl's own COMMIT passes the commit hook.
  */
 #include <assert.h>
@@ -21,7 +22,8 @@ static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
 
     sl->refused = NULL;
     sl->guarded = true;
-    const int code = sqlite3_prepare_v3(sl->db, s->text, -1, SQLITE_PREPARE_PERSISTENT, &s->st, &rest);
+    const int code = sqlite3_prepare_v3(sl->db, s->text, -1, SQLITE_PREPARE_PERSISTENT, &s->st,
+                                        &rest);
     sl->guarded = false;
     if (sl->refused != NULL)
         return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
@@ -30,7 +32,8 @@ static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
                                 sqlite3_errmsg(sl->db));
     if (s->st == NULL)
         return pawl_fail(e, PAWL_CONFIG, "the statement is empty");
-    while (rest != NULL && (*rest == ';' || *rest == ' ' || *rest == '\n' || *rest == '\t' || *rest == '\r'))
+    while (rest != NULL && (*rest == ';' || *rest == ' ' || *rest == '\n' || *rest == '\t' ||
+                            *rest == '\r'))
         rest++;
     if (rest != NULL && *rest != '\0' && strncmp(rest, "--", 2) != 0 && strncmp(rest, "/*", 2) != 0)
         return pawl_fail(e, PAWL_CONFIG, "more than one statement: \"%.40s\"", rest);
@@ -96,7 +99,8 @@ static void bind_all(sqlite3_stmt *q, const struct sql_value *v, size_t n)
         case VALUE_NULL: sqlite3_bind_null(q, at); break;
         case VALUE_INT: sqlite3_bind_int64(q, at, v[i].i); break;
         case VALUE_REAL: sqlite3_bind_double(q, at, v[i].r); break;
-        case VALUE_TEXT: sqlite3_bind_text64(q, at, v[i].p, v[i].n, SQLITE_STATIC, SQLITE_UTF8); break;
+        case VALUE_TEXT: sqlite3_bind_text64(q, at, v[i].p, v[i].n, SQLITE_STATIC,
+                                             SQLITE_UTF8); break;
         }
     }
 }

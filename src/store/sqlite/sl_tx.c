@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_tx.c - one writing transaction: side lock, BEGIN IMMEDIATE, COMMIT, checkpoint, wake.
  *
- * Keeps: a COMMIT that returned is on disk; a COMMIT that failed is known to have rolled back, or is
+ * Keeps: a COMMIT that returned is on disk; a COMMIT that failed is known to have rolled back, or
+ * is
  *        UNSURE and the connection is opened anew.
  */
 #include <assert.h>
@@ -73,7 +74,8 @@ static enum pawl_rc commit_failed(struct sqlite *sl, struct pawl_error *e)
         sl_rollback(sl);
         return rc;
     default:
-        /* Frames may have reached the log without our knowing: what happened is found by reading. */
+        /* Frames may have reached the log without our knowing: what happened is found by reading.
+         * */
         sl->in_tx = false;
         if (sl_reopen(sl, &ignored) != PAWL_OK)
             log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
@@ -138,7 +140,8 @@ enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *
                                                : SQLITE_CHECKPOINT_PASSIVE;
 
     assert(!sl->in_tx && sl->side.held);
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + (mode == SQLITE_CHECKPOINT_PASSIVE ? 0 : 20000);
+    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + (mode == SQLITE_CHECKPOINT_PASSIVE ? 0
+                                                          : 20000);
     const int code = sqlite3_wal_checkpoint_v2(sl->db, NULL, mode, &log_n, &done_n);
     if (code == SQLITE_BUSY) /* a reader or writer is in the way: the next one tries again */
         return PAWL_OK;
