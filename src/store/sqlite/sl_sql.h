@@ -56,7 +56,7 @@
              " AND rank > ?3 AND " SL_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
     X(DUE, "SELECT id, run_at_us, " SL_COUNTERS ", suspect FROM pawl_x_ready"                     \
            " WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3 AND run_at_us <= ?4"              \
-           " AND (run_at_us, id) > (?5, ?6) ORDER BY run_at_us, id LIMIT ?7")                     \
+           " AND (run_at_us, id) > (?5, ?6) AND " SL_SANE " ORDER BY run_at_us, id LIMIT ?7")     \
     X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " SL_COUNTERS ", suspect"                   \
                /* left to itself the planner walks all that waits of the task */                  \
                " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
