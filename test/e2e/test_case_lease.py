@@ -244,17 +244,18 @@ class Place(FieldTest):
     concurrency = 1
 
     def next_after(self, *words, sig=signal.SIGKILL):
-        """The job that starts next after the one in hand was interrupted and 1,000 came behind it."""
+        """The job that starts next after the one in hand was interrupted and 1,100 came behind it."""
         job = self.act("1/sleep:60 ok", *words)
         created = self.job(job)["created_at"]
         a = self.worker("--grace", "0")
         self.wait_attempts(job, 1)
         before = len(self.attempts())
+        self.bulk({"task": "act", "args": "ok"} for _ in range(1000))
         if sig == signal.SIGKILL:
             self.kill_all(a)
         else:
             self.assertEqual(self.stop_worker(a, sig), 0)
-        self.bulk({"task": "act", "args": "ok"} for _ in range(1000))
+        self.bulk({"task": "act", "args": "ok"} for _ in range(100))
         b = self.worker()
         self.wait_until(lambda: len(self.attempts()) > before + 3, 15, "some jobs have started")
         self.assertEqual(self.attempts()[before].job, job)
