@@ -19,7 +19,7 @@ static void show(void *ctx, const struct lane_diff *d)
         return;
     }
     buf_printf(&c->out, "task %s: %s\n", d->task,
-               d->change == LANE_REPLACED ? "policy replaced" : "up to date");
+               d->change == LANE_REPLACED ? "policy replaced" : "policy stored");
     text_put_safe(&c->out, d->text, strlen(d->text), true);
 }
 

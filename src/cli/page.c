@@ -69,12 +69,19 @@ static void block(struct buf *b, const char *name, const char *s)
     }
 }
 
+static void put_n(struct buf *b, int64_t n, const char *what, const char *then)
+{
+    buf_printf(b, "%" PRId64 "%s%s%s", n, what, n == 1 ? "" : "s", then);
+}
+
 static void counters(struct buf *b, const struct pawl_job *j)
 {
     row(b, "counted");
-    buf_printf(b, "%" PRId64 " runs, %" PRId64 " failures, %" PRId64 " lost, %" PRId64
-               " releases, %" PRId64 " snoozes", j->runs, j->failures, j->lost, j->releases,
-               j->snoozes);
+    put_n(b, j->runs, " run", ", ");
+    put_n(b, j->failures, " failure", ", ");
+    buf_printf(b, "%" PRId64 " lost, ", j->lost);
+    put_n(b, j->releases, " release", ", ");
+    put_n(b, j->snoozes, " snooze", "");
     if (j->max_retries >= 0) buf_printf(b, "; at most %d retries", j->max_retries);
     buf_puts(b, j->suspect ? "; suspect: runs alone\n" : "\n");
 }

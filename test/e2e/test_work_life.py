@@ -147,7 +147,7 @@ class PolicyTest(WorkTest):
 
     def test_apply_stores_and_says_what_changed(self):
         self.conf("[task t]\nexec = /bin/true\nmax_retries = 3\n[task u]\nexec = /bin/true\n")
-        self.assertEqual(self.ok("apply"), "task t: up to date\ntask u: up to date\n")
+        self.assertEqual(self.ok("apply"), "task t: policy stored\ntask u: policy stored\n")
         self.conf("[task t]\nexec = /bin/true\nmax_retries = 4\n[task u]\nexec = /bin/true\n")
         lines = self.json("apply")
         self.assertEqual([(o["task"], o["changed"]) for o in lines], [("t", True), ("u", False)])
