@@ -170,7 +170,7 @@ def prctl(option, value):
 
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith(("PAWL_", "CK_")) or k == "PAWL_NODE"}
+           if not k.startswith(("PAWL_", "CK_")) or k in ("PAWL_NODE", "PAWL_CACHE")}
     env.update(PAWL_TEST_SLOW=os.environ.get("PAWL_TEST_SLOW", "1"),
                PAWL_BIN=os.path.join(test.build_dir, "pawl"), PAWL_BUILD_DIR=test.build_dir,
                TMPDIR=tmp, HOME=tmp, LC_ALL="C.UTF-8", TZ="UTC", PYTHONDONTWRITEBYTECODE="1",
