@@ -202,9 +202,12 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
     enum pawl_rc rc;
 
     memset(info, 0, sizeof *info);
-    if (l->in_doubt && (rc = resolve(l, st, NULL, NULL, 0, e)) != PAWL_OK)
-        return rc;
-    const size_t n = collect(l, se, whose);
+    size_t n = collect(l, se, whose);
+    if (l->in_doubt) {
+        if ((rc = resolve(l, st, se, whose, n, e)) != PAWL_OK)
+            return rc;
+        n = collect(l, se, whose);
+    }
     const size_t busy = leased_busy(l) - n; /* the slots that this turn frees count as free */
     if (busy == 0)
         l->alone = false;
