@@ -183,17 +183,19 @@ static enum pawl_rc unclaim(struct sqlite *sl, const struct job *job, int64_t ta
     return rc == PAWL_OK && ok ? sl_put_ready(sl, task_id, job, &d, e) : rc;
 }
 
-/* Is this running row one that the worker knows of? A job that was handed back and claimed again
- * by the same commit has the id of a slot, but another lease: that of the slot is settled. */
-static bool known(const int64_t *ids, size_t ids_n, const struct settle *s, size_t n, int64_t id)
+/* Does a slot of the worker hold this running row? A job that was handed back and claimed again by
+ * one commit has the id of a slot, but another lease: such slots are not counted. */
+static bool known(const int64_t *ids, size_t ids_n, const struct settle *s, size_t n,
+                  const struct job *row)
 {
-    for (size_t i = 0; i < n; i++)
-        if (s[i].job->id == id)
-            return s[i].result == SETTLE_PENDING;
+    size_t slots = 0, others = 0;
+
     for (size_t i = 0; i < ids_n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
+        slots += ids[i] == row->id;
+    for (size_t i = 0; i < n; i++)
+        others += s[i].job->id == row->id &&
+                  memcmp(s[i].job->lease_id, row->lease_id, sizeof row->lease_id) != 0;
+    return slots > others;
 }
 
 enum pawl_rc sl_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,
@@ -219,7 +221,7 @@ enum pawl_rc sl_resolve(struct store *st, struct settle *s, size_t n, const int6
     if (rc == PAWL_OK)
         rc = sl_rows_of(sl, sl->side.id, &a, &rows, &tasks, &rows_n, e);
     for (size_t i = 0; i < rows_n && rc == PAWL_OK; i++)
-        if (!known(held_ids, held_n, s, n, rows[i].id))
+        if (!known(held_ids, held_n, s, n, &rows[i]))
             rc = unclaim(sl, &rows[i], tasks[i], e);
     if (rc == PAWL_OK)
         rc = sl_commit(sl, e);
