@@ -281,6 +281,36 @@ START_TEST(each_store_claim_in_doubt_is_put_back_and_costs_nothing)
 }
 END_TEST
 
+/* Handed back and claimed again by one and the same commit, whose answer was lost: the old lease is
+ * settled, and the new one, which nobody knows of, must not stay. */
+START_TEST(each_store_job_settled_and_reclaimed_in_doubt_is_put_back)
+{
+    static const enum outcome ends[] = { OUT_RELEASED, OUT_LOST, OUT_SUSPECT };
+    struct job job, again;
+    size_t n = 0;
+    struct fx f;
+
+    for (size_t i = 0; i < UT_N(ends); i++) {
+        begin(&f, _i, NULL);
+        const int64_t id = fx_put(&f, "mail", "{}");
+        job = fx_claim_one(&f);
+        const struct finding found = fx_found(ends[i], "words");
+        struct settle s = fx_decided(&f, &job, &found);
+        fx_arm("turn.commit.after", "error:0:1");
+        fx_is(store_turn(f.st, &s, 1, &f.lane, 1, true, &f.arena, &again, &n, &f.info, &f.e),
+              PAWL_UNSURE, &f);
+        fx_disarm();
+        ck_assert_int_eq(fx_state(&f, id), PAWL_STATE_RUNNING);
+        fx_ok(store_resolve(f.st, &s, 1, &id, 1, &f.e), &f);
+        ck_assert_int_eq(s.result, SETTLE_OK);
+        ck_assert_int_eq(fx_state(&f, id), PAWL_STATE_READY);
+        ck_assert_int_eq(fx_job(&f, id).j.runs, 1);
+        ck_assert_int_eq(fx_claim_one(&f).token, 2);
+        fx_end(&f);
+    }
+}
+END_TEST
+
 /* --- where a decision puts a job --- */
 
 struct place {
@@ -541,6 +571,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_settle_after_an_unsure_commit_is_idempotent);
     FX_ADD(tc, each_store_resolve_tells_settled_from_pending_from_fenced);
     FX_ADD(tc, each_store_claim_in_doubt_is_put_back_and_costs_nothing);
+    FX_ADD(tc, each_store_job_settled_and_reclaimed_in_doubt_is_put_back);
     FX_ADD(tc, each_store_every_decision_lands_where_it_says);
     FX_ADD(tc, each_store_result_of_a_success_is_kept_whole);
     FX_ADD(tc, each_store_failures_are_bounded_by_max_retries);

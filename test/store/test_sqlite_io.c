@@ -71,7 +71,8 @@ static void scenario_leased(struct fx *f, int64_t *accepted)
         if (leased_turn(l, f->st, true, &f->info, &f->e) != PAWL_OK) continue;
         for (size_t i = 0; i < n; i++) {
             if (slots[i].phase != SLOT_HELD) continue;
-            slots[i].found = fx_found(OUT_DONE, NULL);
+            /* Handed back once: the same commit may claim it again. */
+            slots[i].found = fx_found(slots[i].job.n.releases == 0 ? OUT_RELEASED : OUT_DONE, NULL);
             slots[i].phase = SLOT_ENDED;
         }
         if (store_pending(f->st, &f->lane, &left, &f->e) != PAWL_OK) left.due = 1;
