@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* log.c - one event, one line, one write().
  *
- * Keeps: a value cannot end its field or its line, whatever bytes it holds.
+ * Keeps: a value cannot end its field or its line, whatever bytes it holds; a log that nobody reads
+ *        never makes the caller wait.
  */
 #include "base/log.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
 #include "base/clock.h"
@@ -15,6 +19,8 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "base/utf8.h"
+
+enum { VALUE_BYTES_MAX = 600 };
 
 static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = 2 };
 
@@ -72,6 +78,22 @@ static void put_field(struct buf *b, const char *name, const char *val, size_t n
     put_logfmt(b, val, n);
 }
 
+/* A long text is cut at a character: the store has the whole of it. */
+static void put_text(struct buf *b, const char *name, const char *val)
+{
+    char cut[VALUE_BYTES_MAX + 4];
+    size_t n = strlen(val);
+
+    if (n > VALUE_BYTES_MAX) {
+        for (n = VALUE_BYTES_MAX; n > VALUE_BYTES_MAX - 4 && (val[n] & 0xc0) == 0x80; n--) {}
+        for (size_t i = 0; i < n; i++) cut[i] = val[i];
+        for (size_t i = 0; i < 3; i++) cut[n + i] = '.';
+        n += 3;
+        val = cut;
+    }
+    put_field(b, name, val, n, false);
+}
+
 static void put_fields(struct buf *b, va_list ap)
 {
     const char *spec, *val;
@@ -82,7 +104,7 @@ static void put_fields(struct buf *b, va_list ap)
         switch (spec[0]) {
         case 's':
             if ((val = va_arg(ap, const char *)) == NULL) continue;
-            put_field(b, spec + 2, val, strlen(val), false);
+            put_text(b, spec + 2, val);
             break;
         case 'i': case 'd': {
             struct buf t = { 0 };
@@ -99,6 +121,29 @@ static void put_fields(struct buf *b, va_list ap)
             assert(!"log_line: a field must begin with s: i: d: or t:");
         }
     }
+}
+
+/* A log that nobody reads must not stop the work, least of all under a lock: a pipe that is full is
+ * not waited for. What was left out is counted and said as soon as there is room. Values
+ * are cut so that a line fits a pipe's atomic size and is then written without waiting. */
+static void put_line(const char *line, size_t n)
+{
+    static _Atomic long dropped;
+    struct pollfd p = { .fd = conf.fd, .events = POLLOUT };
+    char note[96];
+
+    if (poll(&p, 1, 0) == 0) {
+        dropped++;
+        return;
+    }
+    const long before = atomic_exchange(&dropped, 0);
+    if (before > 0) {
+        const int k = snprintf(note, sizeof note, conf.json
+                               ? "{\"level\":\"warn\",\"event\":\"log.dropped\",\"lines\":%ld}\n"
+                               : "warn event=log.dropped lines=%ld\n", before);
+        (void)os_write_all(conf.fd, note, (size_t)k);
+    }
+    (void)os_write_all(conf.fd, line, n);
 }
 
 void log_line(enum log_level lv, const char *event, ...)
@@ -124,9 +169,8 @@ void log_line(enum log_level lv, const char *event, ...)
     put_fields(&b, ap);
     va_end(ap);
     buf_puts(&b, conf.json ? "}\n" : "\n");
-    /* A log that cannot be written must not stop the work: there is nobody left to tell. */
-    if (b.failed) (void)os_write_all(conf.fd, lost, sizeof lost - 1);
-    else (void)os_write_all(conf.fd, b.data, b.n);
+    if (b.failed) put_line(lost, sizeof lost - 1);
+    else put_line(b.data, b.n);
     buf_free(&b);
 }
 

@@ -28,6 +28,7 @@ struct effect {
     size_t size;               /* how many to claim next */
     /* > 0: so many batches of one, after a failure not pinned to a job */
     size_t singly;
+    int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone */
 };
 
 /* What a pass over the batch came to. */
@@ -213,7 +214,56 @@ static enum pawl_rc blame_alone(struct effect *ef, struct store *st, struct effe
 static bool is_store_fault(enum pawl_rc rc)
 {
     return rc == PAWL_BUSY || rc == PAWL_FULL || rc == PAWL_IO || rc == PAWL_NOMEM ||
-           rc == PAWL_STORE || rc == PAWL_DENIED || rc == PAWL_UNSURE;
+           rc == PAWL_STORE || rc == PAWL_DENIED || rc == PAWL_UNSURE || rc == PAWL_NOTOURS;
+}
+
+/* Alone, the job met what looks like a fault of the store: nothing is charged. If the very same job
+ * meets one again and the store is sound, it is this job's own (a full sequence, a damaged page, a
+ * huge value): charged as transient, so that it is bounded and the others go on. */
+static enum pawl_rc fault_alone(struct effect *ef, struct store *st, const struct pawl_error *cause,
+                                struct effect_report *out, struct pawl_error *e)
+{
+    struct finding *f = &ef->found[0];
+    const bool told = f->error != NULL && f->outcome != OUT_DONE && f->outcome != OUT_STALE;
+    size_t n = 0;
+
+    const bool again = ef->fault_id == ef->jobs[0].id && ef->fault_runs == ef->jobs[0].n.runs;
+
+    ef->fault_id = ef->jobs[0].id;
+    ef->fault_runs = ef->jobs[0].n.runs;
+    if (!again || cause->rc == PAWL_BUSY || !store_sound(st)) {
+        *e = *cause;
+        if (!is_store_fault(e->rc))
+            e->rc = PAWL_STORE;
+        if (told)
+            (void)snprintf(e->msg, sizeof e->msg, "%s", f->error);
+        return e->rc;
+    }
+    f->outcome = OUT_TRANSIENT;
+    if (!told) {
+        f->error = arena_strdup(&ef->arena, cause->msg);
+        f->error_bytes = f->error != NULL ? strlen(f->error) : 0;
+    }
+    add_verdict(ef, &n, &ef->jobs[0], f);
+    return write_verdicts(ef, st, n, out, e);
+}
+
+/* A batch of one did not commit: whose doing was it? */
+static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p, size_t verdicts_n,
+                                const struct pawl_error *cause, struct effect_report *out,
+                                struct pawl_error *e)
+{
+    const struct finding *f = &ef->found[0];
+
+    if (p == PASS_STORE && verdicts_n == 1)
+        return write_verdicts(ef, st, verdicts_n, out, e);
+    if (cause->rc == PAWL_FENCED) { /* somebody else decided it meanwhile: nothing to charge */
+        report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause->msg);
+        return PAWL_OK;
+    }
+    if ((p == PASS_RERUN && f->error != NULL && f->outcome != OUT_DONE) || is_store_fault(cause->rc))
+        return fault_alone(ef, st, cause, out, e);
+    return blame_alone(ef, st, out, cause, e);
 }
 
 static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, size_t n, size_t upto,
@@ -241,24 +291,7 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
         out->reruns++;
         return PAWL_OK;
     }
-    if (p == PASS_STORE && verdicts_n == 1)
-        return write_verdicts(ef, st, verdicts_n, out, e);
-    if (p == PASS_RERUN && ef->found[0].error != NULL && ef->found[0].outcome != OUT_DONE) {
-        /* The handler met a fault of the store (full, busy): not this job's doing. */
-        *e = cause;
-        e->rc = PAWL_STORE;
-        (void)snprintf(e->msg, sizeof e->msg, "%s", ef->found[0].error);
-        return PAWL_STORE;
-    }
-    if (cause.rc == PAWL_FENCED) { /* somebody else decided it meanwhile: nothing to charge */
-        report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause.msg);
-        return PAWL_OK;
-    }
-    if (is_store_fault(cause.rc)) {
-        *e = cause;
-        return cause.rc;
-    }
-    return blame_alone(ef, st, out, &cause, e);
+    return judge_alone(ef, st, p, verdicts_n, &cause, out, e);
 }
 
 enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_report *out,

@@ -189,6 +189,7 @@ static void signal_group(struct exec_child *c, int sig)
 {
     assert(!c->exited);
     (void)kill(-c->pid, sig);
+    (void)kill(c->pid, sig); /* it may have left its group; the pid is ours until it is reaped */
     if (sig == SIGKILL) c->kill_sent = true;
     if (sig == SIGTERM) c->term_sent = true;
 }

@@ -82,9 +82,9 @@ enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd, struc
     return st->ops->worker_attach(st, id, fd, e);
 }
 
-void store_worker_beat(struct store *st)
+bool store_worker_beat(struct store *st)
 {
-    st->ops->worker_beat(st);
+    return st->ops->worker_beat(st);
 }
 
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e)
@@ -97,6 +97,11 @@ enum pawl_rc store_turn(struct store *st, struct settle *s, size_t n, const stru
                         size_t *jobs_n, struct claim_info *info, struct pawl_error *e)
 {
     return st->ops->turn(st, s, n, lane, want, alone, arena, jobs, jobs_n, info, e);
+}
+
+bool store_sound(struct store *st)
+{
+    return st->ops->sound(st);
 }
 
 enum pawl_rc store_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,

@@ -31,11 +31,12 @@ struct store_ops {
                                  int64_t *, struct buf *, bool *, struct pawl_error *);
     enum pawl_rc (*worker_join)(struct store *, char *, int *, struct pawl_error *);
     enum pawl_rc (*worker_attach)(struct store *, const char *, int, struct pawl_error *);
-    void (*worker_beat)(struct store *);
+    bool (*worker_beat)(struct store *);
     enum pawl_rc (*worker_leave)(struct store *, struct pawl_error *);
     enum pawl_rc (*turn)(struct store *, struct settle *, size_t, const struct lane *, size_t, bool,
                          struct arena *, struct job *, size_t *, struct claim_info *,
                              struct pawl_error *);
+    bool (*sound)(struct store *);
     enum pawl_rc (*resolve)(struct store *, struct settle *, size_t, const int64_t *, size_t,
                             struct pawl_error *);
     enum pawl_rc (*held)(struct store *, int64_t *, size_t, size_t *, struct pawl_error *);

@@ -168,6 +168,7 @@ SL_VERB sl_reap(struct store *, casualty_fn *, void *, struct reap_report *, str
 SL_VERB sl_reap_runner(struct store *, int, casualty_fn *, void *, struct reap_report *,
                        struct pawl_error *);
 SL_VERB sl_pending(struct store *, const struct lane *, struct pending *, struct pawl_error *);
+bool sl_sound(struct store *st);
 SL_VERB sl_maintain(struct store *, struct pawl_error *);
 enum pawl_rc sl_migrate(struct sqlite *sl, bool create, bool *created,
                         struct pawl_error *e) PAWL_MUST_USE;

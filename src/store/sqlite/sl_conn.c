@@ -191,6 +191,26 @@ static bool is_private(const char *name)
     return name != NULL && sqlite3_strnicmp(name, "pawl_x_", 7) == 0;
 }
 
+/* Pragmas that only read, without an argument or of a schema object. */
+static bool harmless_pragma(const char *name, const char *arg)
+{
+    static const char *const of_object[] = { "table_info", "table_xinfo", "index_list", "index_info",
+                                             "index_xinfo", "foreign_key_list" };
+    static const char *const names[] = {
+        "data_version", "page_size", "page_count", "freelist_count", "encoding", "user_version",
+        "schema_version", "application_id", "table_list", "database_list", "collation_list",
+        "function_list", "module_list", "pragma_list", "compile_options",
+    };
+
+    for (size_t i = 0; name != NULL && i < sizeof of_object / sizeof *of_object; i++)
+        if (sqlite3_stricmp(name, of_object[i]) == 0)
+            return true;
+    for (size_t i = 0; name != NULL && arg == NULL && i < sizeof names / sizeof *names; i++)
+        if (sqlite3_stricmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* What users' statements may not do. inner: the innermost trigger or view, so that our own door
  * (INSERT INTO pawl_enqueue) may write our tables. Reading private tables through our views is
  * fine; directly it is refused: they are not the contract. */
@@ -208,7 +228,11 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
     case SQLITE_TRANSACTION: sl->refused = "BEGIN, COMMIT or ROLLBACK"; return SQLITE_DENY;
     case SQLITE_SAVEPOINT: sl->refused = "SAVEPOINT or RELEASE"; return SQLITE_DENY;
     case SQLITE_ATTACH: case SQLITE_DETACH: sl->refused = "ATTACH or DETACH"; return SQLITE_DENY;
-    case SQLITE_PRAGMA: sl->refused = "PRAGMA"; return SQLITE_DENY;
+    case SQLITE_PRAGMA:
+        if (harmless_pragma(a, b)) /* FTS and other modules read these themselves */
+            return SQLITE_OK;
+        sl->refused = "PRAGMA";
+        return SQLITE_DENY;
     case SQLITE_INSERT: case SQLITE_UPDATE: case SQLITE_DELETE: case SQLITE_READ:
     case SQLITE_DROP_TABLE: case SQLITE_ALTER_TABLE: case SQLITE_DROP_VIEW:
     case SQLITE_DROP_TRIGGER: case SQLITE_DROP_INDEX: case SQLITE_CREATE_TRIGGER:
@@ -304,6 +328,13 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
     if (sqlite3_db_readonly(sl->db, "main") == 1) {
         rc = pawl_fail(e, PAWL_DENIED, "%s is read-only: Pawl needs to write", sl->path);
         goto fail;
+    }
+    /* By its real name, as SQLite names the log: two names of one file must not have two side
+     * directories, or two workers would not see each other. */
+    char *real = realpath(sl->path, NULL);
+    if (real != NULL) {
+        free(sl->path);
+        sl->path = real;
     }
     sl->owner_pid = getpid();
     sqlite3_extended_result_codes(sl->db, 1);

@@ -125,6 +125,22 @@ static enum pawl_rc names_free(struct sqlite *sl, struct pawl_error *e)
     return rc;
 }
 
+/* In a UTF-16 database lengths and bytes of texts differ by door. */
+static enum pawl_rc utf8_only(struct sqlite *sl, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = PAWL_OK;
+
+    if (sqlite3_prepare_v2(sl->db, "PRAGMA encoding", -1, &q, NULL) != SQLITE_OK ||
+        sqlite3_step(q) != SQLITE_ROW)
+        rc = sl_fail(sl, e, "read encoding");
+    else if (sqlite3_stricmp((const char *)sqlite3_column_text(q, 0), "UTF-8") != 0)
+        rc = pawl_fail(e, PAWL_NOTOURS, "%s is a %s database: Pawl needs one whose encoding is"
+                       " UTF-8", sl->path, (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    return rc;
+}
+
 static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl_error *e)
 {
     int have = 0, breaking = 0;
@@ -136,6 +152,8 @@ static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl
         return pawl_fail(e, PAWL_NEWER, "%s was migrated to version %d by a newer pawl; this one"
                          " (" PAWL_VERSION ") knows %d", sl->path, breaking, newest());
     *created = have == 0;
+    if (have == 0 && (rc = utf8_only(sl, e)) != PAWL_OK)
+        return rc;
     if (have == 0 && (rc = names_free(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = sl_exec(sl, "CREATE TABLE IF NOT EXISTS pawl_x_migration (version INTEGER PRIMARY"

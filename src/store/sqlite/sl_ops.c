@@ -88,12 +88,14 @@ static enum pawl_rc op_attach(struct store *st, const char *id, int fd, struct p
     return side_attach(&sl_of(st)->side, id, fd, e);
 }
 
-static void op_beat(struct store *st)
+static bool op_beat(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
 
-    if (sl->side.w != NULL)
-        atomic_store(&sl->side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
+    if (sl->side.w == NULL)
+        return true;
+    atomic_store(&sl->side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
+    return side_there(&sl->side);
 }
 
 static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
@@ -150,7 +152,7 @@ static const struct store_ops ops = {
     .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
     .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
-    .patience = op_patience, .maintain = sl_maintain,
+    .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
 };
 
 static struct sqlite *make(const char *path, const struct store_opts *o)
@@ -211,7 +213,7 @@ enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, str
     if (sl == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = refuse_network(path, e)) == PAWL_OK && (rc = sl_connect(sl, false, e)) == PAWL_OK &&
-        (rc = side_open(&sl->side, path, e)) == PAWL_OK) {
+        (rc = side_open(&sl->side, sl->path, e)) == PAWL_OK) {
         *out = &sl->base;
         return PAWL_OK;
     }
@@ -229,7 +231,7 @@ enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, boo
     if (sl == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = sl_connect(sl, true, e)) == PAWL_OK && (rc = refuse_network(path, e)) == PAWL_OK &&
-        (rc = side_open(&sl->side, path, e)) == PAWL_OK)
+        (rc = side_open(&sl->side, sl->path, e)) == PAWL_OK)
         rc = sl_migrate(sl, true, &made, e);
     if (rc == PAWL_OK && created != NULL)
         *created = made;

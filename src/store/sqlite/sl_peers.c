@@ -27,9 +27,11 @@ static void file_name(char out[40], const char *id)
     snprintf(out, 40, "w-%s", id);
 }
 
-static struct side_worker *map_worker(int fd)
+/* Another's file is only read: it may be another user's. */
+static struct side_worker *map_worker(int fd, bool write)
 {
-    void *p = mmap(NULL, sizeof(struct side_worker), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = mmap(NULL, sizeof(struct side_worker), PROT_READ | (write ? PROT_WRITE : 0),
+                   MAP_SHARED, fd, 0);
 
     return p == MAP_FAILED ? NULL : p;
 }
@@ -47,12 +49,13 @@ enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t b
     s->worker_fd = openat(s->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (s->worker_fd < 0 || !side_room(s->worker_fd, sizeof(struct side_worker)) ||
         flock(s->worker_fd, LOCK_EX | LOCK_NB) != 0 ||
-        (s->w = map_worker(s->worker_fd)) == NULL) {
+        (s->w = map_worker(s->worker_fd, true)) == NULL) {
         const enum pawl_rc rc = pawl_fail_errno(e, errno, "worker file %s", temp);
 
         (void)unlinkat(s->dir_fd, temp, 0);
         return rc;
     }
+    side_share(s->worker_fd, s->share);
     s->w->magic = SIDE_MAGIC;
     clock_boot_id(s->w->boot_id);
     if (gethostname(s->w->host, sizeof s->w->host - 1) != 0)
@@ -69,7 +72,7 @@ enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_err
 {
     snprintf(s->id, sizeof s->id, "%s", id);
     s->worker_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (s->worker_fd < 0 || (s->w = map_worker(s->worker_fd)) == NULL)
+    if (s->worker_fd < 0 || (s->w = map_worker(s->worker_fd, true)) == NULL)
         return pawl_fail_errno(e, errno, "worker file of %s", id);
     if (s->w->magic != SIDE_MAGIC)
         return pawl_fail(e, PAWL_BUG, "descriptor %d is not the worker file of %s", fd, id);
@@ -135,25 +138,52 @@ enum pawl_rc side_look(struct side *s, const char *id, int64_t boot_us, struct s
         return PAWL_OK;
     }
     file_name(name, id);
-    out->fd = openat(s->dir_fd, name, O_RDWR | O_CLOEXEC);
+    out->fd = openat(s->dir_fd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (out->fd < 0) {
         if (errno != ENOENT)
             return pawl_fail_errno(e, errno, "worker file %s", name);
         out->life = SIDE_MISSING;
         return PAWL_OK;
     }
-    if (fstat(out->fd, &sb) != 0 || (size_t)sb.st_size < sizeof *out->w ||
-        (out->w = map_worker(out->fd)) == NULL || out->w->magic != SIDE_MAGIC) {
-        /* Never renamed in place half-made, so this is damage: the rows decide. */
-        out->life = SIDE_MISSING;
+    const bool free = flock(out->fd, LOCK_EX | LOCK_NB) == 0;
+    if (fstat(out->fd, &sb) != 0 || !S_ISREG(sb.st_mode) || (size_t)sb.st_size < sizeof *out->w ||
+        (out->w = map_worker(out->fd, false)) == NULL || out->w->magic != SIDE_MAGIC) {
+        /* Never renamed in place half-made, so this is damage: the lock says whether it lives. */
+        out->life = free ? SIDE_MISSING : SIDE_ALIVE;
         return PAWL_OK;
     }
     clock_boot_id(boot);
-    if (flock(out->fd, LOCK_EX | LOCK_NB) == 0)
+    if (free)
         out->life = strcmp(boot, out->w->boot_id) == 0 ? SIDE_GONE : SIDE_OLD_BOOT;
     else
         out->life = side_still_frozen(out, boot_us) ? SIDE_FROZEN : SIDE_ALIVE;
     return PAWL_OK;
+}
+
+bool side_missing_long(struct side *s, const char *id, int64_t boot_us, int64_t lease_us)
+{
+    const size_t n = sizeof s->missing / sizeof *s->missing;
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(s->missing[i].id, id) == 0)
+            return boot_us - s->missing[i].since_us >= lease_us;
+        if (s->missing[i].since_us < s->missing[at].since_us)
+            at = i; /* the oldest entry, or an empty one, makes room */
+    }
+    snprintf(s->missing[at].id, SIDE_ID_BYTES, "%s", id);
+    s->missing[at].since_us = boot_us;
+    return false;
+}
+
+bool side_there(const struct side *s)
+{
+    struct stat ours, named;
+    char name[40];
+
+    file_name(name, s->id);
+    return fstat(s->worker_fd, &ours) == 0 && fstatat(s->dir_fd, name, &named, 0) == 0 &&
+           ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
 bool side_still_frozen(const struct side_peer *p, int64_t boot_us)

@@ -5,6 +5,7 @@
  * Keeps: the rows decide who held what; the worker file only says whether it lives and what its
  *        effect runner had in hand. Every row is taken under the lease it was read with, inside one
  *        transaction per worker; a frozen worker's beat is looked at again inside it.
+ *        A worker without a file gets one lease of time, and nobody is charged: no death was seen.
  * Blame: one started job when a process died is charged (lost + 1). Several: suspects, not charged,
  *        they run next and alone. A death in `commit` makes what still waits of the batch suspect.
  */
@@ -262,8 +263,9 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, st
         return rc;
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
+    const bool charged = n == 1 && !blamed && peer->life != SIDE_MISSING;
     for (size_t i = 0; i < n; i++)
-        if ((rc = put_back(r, &jobs[i], tasks[i], n == 1 && !blamed, e)) != PAWL_OK)
+        if ((rc = put_back(r, &jobs[i], tasks[i], charged, e)) != PAWL_OK)
             return rc;
     /* After another boot the page may be torn: only the rows, which were committed, count. */
     return blamed ? read_blame(r, &peer->w->blame, n, e) : PAWL_OK;
@@ -354,6 +356,14 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
     struct side_peer peer;
     enum pawl_rc rc = side_look(&r->sl->side, id, env->boot_us(env->ctx), &peer, e);
 
+    if (rc != PAWL_OK) { /* this one cannot be judged; the store is as it was */
+        side_forget(&r->sl->side, &peer, false);
+        return pawl_fail(e, PAWL_BUG, "%s", e != NULL ? e->msg : "");
+    }
+
+    if (rc == PAWL_OK && peer.life == SIDE_MISSING &&
+        !side_missing_long(&r->sl->side, id, env->boot_us(env->ctx), r->sl->lease_us))
+        peer.life = SIDE_ALIVE; /* so far: it may have lost its file, not its life */
     if (rc == PAWL_OK && peer.life != SIDE_ALIVE) {
         if ((rc = reap_peer(r, &peer, e)) == PAWL_OK)
             r->out->workers++;

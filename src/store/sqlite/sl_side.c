@@ -73,23 +73,32 @@ bool side_room(int fd, size_t n)
     return err == 0;
 }
 
+void side_share(int fd, struct side_share how)
+{
+    struct stat sb;
+
+    if (fstat(fd, &sb) != 0 || sb.st_uid != geteuid())
+        return; /* its owner saw to it */
+    if (sb.st_gid != how.gid && fchown(fd, (uid_t)-1, how.gid) != 0 && errno != EPERM)
+        return;
+    if (fchmod(fd, S_ISDIR(sb.st_mode) ? how.mode | ((how.mode & 0444) >> 2) : how.mode) != 0)
+        return;
+}
+
 enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e)
 {
     struct buf dir = {0};
     struct stat sb;
     enum pawl_rc rc = PAWL_OK;
 
-    /* Whoever may write the database may write beside it: the same group and mode. */
-    const mode_t mode = stat(db_path, &sb) == 0 ? (sb.st_mode & 0666) : 0644;
+    const bool known = stat(db_path, &sb) == 0;
+    const mode_t mode = known ? (sb.st_mode & 0666) : 0644;
+    s->share = (struct side_share){ .mode = mode, .gid = known ? sb.st_gid : getegid() };
     buf_printf(&dir, "%s-pawl", db_path);
-    if (mkdir(buf_str(&dir), 0777) == 0) {
-        if (chmod(buf_str(&dir), mode | ((mode & 0444) >> 2)) != 0)
-            rc = pawl_fail_errno(e, errno, "%s", buf_str(&dir));
-    } else if (errno != EEXIST) {
+    if (mkdir(buf_str(&dir), 0777) != 0 && errno != EEXIST) {
         rc = pawl_fail_errno(e, errno, "cannot make the side directory %s", buf_str(&dir));
-    }
-    if (rc != PAWL_OK)
         goto out;
+    }
     if ((s->dir_fd = open(buf_str(&dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 ||
         (s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
         (s->wake_fd = openat(s->dir_fd, "wake", O_RDWR | O_CREAT | O_CLOEXEC, mode)) < 0 ||
@@ -97,6 +106,11 @@ enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e
         ((sb.st_size < 4096 || sb.st_blocks == 0) && !side_room(s->lock_fd, 4096)) ||
         (s->page = map_fd(s->lock_fd, sizeof *s->page)) == NULL)
         rc = pawl_fail_errno(e, errno, "side directory %s", buf_str(&dir));
+    if (rc == PAWL_OK) {
+        side_share(s->dir_fd, s->share);
+        side_share(s->lock_fd, s->share);
+        side_share(s->wake_fd, s->share);
+    }
 out:
     buf_free(&dir);
     if (rc != PAWL_OK)

@@ -46,6 +46,7 @@ struct side_page {
     _Atomic int64_t last_pid;
     _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
 };
+struct side_share { unsigned mode, gid; };
 struct side {
     int dir_fd, lock_fd, wake_fd, ino_fd, worker_fd;
     bool held;
@@ -53,7 +54,13 @@ struct side {
     struct side_worker *w;
     char id[SIDE_ID_BYTES];
     bool runner;                    /* attached: shares the supervisor's file */
+    struct { char id[SIDE_ID_BYTES]; int64_t since_us; } missing[16];
+    struct side_share share;
 };
+
+/* Give a side file the group and mode of the database: whoever may write it may write beside it,
+ * whatever our umask. Best effort: the file's owner is another user at times. */
+void side_share(int fd, struct side_share how);
 
 void side_init(struct side *s);
 enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e) PAWL_MUST_USE;
@@ -72,6 +79,7 @@ enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t b
 enum pawl_rc side_attach(struct side *s, const char *id, int fd,
                          struct pawl_error *e) PAWL_MUST_USE;
 void side_leave(struct side *s);
+bool side_there(const struct side *s); /* our worker file still has its name */
 
 /* Another worker's file, looked at. */
 enum side_life { SIDE_ALIVE, SIDE_GONE /* lock is ours now */, SIDE_MISSING, SIDE_OLD_BOOT,
@@ -82,6 +90,9 @@ enum pawl_rc side_list(struct side *s, struct arena *a, char (**ids)[SIDE_ID_BYT
                        struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc side_look(struct side *s, const char *id, int64_t boot_us, struct side_peer *out,
                        struct pawl_error *e) PAWL_MUST_USE;
+/* A worker without a file: no evidence of a death, perhaps the directory was removed. True once it
+ * has been missing for as long as a lease, by this process's own watch. */
+bool side_missing_long(struct side *s, const char *id, int64_t boot_us, int64_t lease_us);
 bool side_still_frozen(const struct side_peer *p, int64_t boot_us);
 void side_forget(struct side *s, struct side_peer *p, bool unlink_it);
 

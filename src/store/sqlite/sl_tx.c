@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include "base/err.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -181,6 +182,28 @@ static int64_t wal_bytes(struct sqlite *sl)
         n = sb.st_size;
     buf_free(&name);
     return n;
+}
+
+#define ROOM_BYTES (1 << 20) /* less than this, and "full" is the disk's word, not the job's */
+
+bool sl_sound(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+    struct pawl_error e;
+    struct statvfs fs;
+
+    if (statvfs(sl->path, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_BYTES)
+        return false;
+    if (sl_begin(sl, &e) != PAWL_OK)
+        return false;
+    /* 64 KiB that need pages of their own: a full file, too, is a fault of the store. */
+    if (sl_count(sl, "probes", 1, &e) != PAWL_OK ||
+        sl_exec(sl, "INSERT INTO pawl_x_counter (name, value) VALUES (hex(zeroblob(32768)), 0);"
+                    "DELETE FROM pawl_x_counter WHERE length(name) = 65536", &e) != PAWL_OK) {
+        sl_rollback(sl);
+        return false;
+    }
+    return sl_commit(sl, &e) == PAWL_OK; /* the side lock stays with the batch, see sl_effect_end */
 }
 
 /* Called by workers about once a second: an idle file gets its log back under the limit, and what
