@@ -12,6 +12,7 @@ import unittest
 from fieldkit import FieldTest
 
 TIMEOUT = 150
+BOTH_LINKS = True
 
 
 class Ledger(FieldTest):
