@@ -261,7 +261,8 @@ static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p
         report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause->msg);
         return PAWL_OK;
     }
-    if ((p == PASS_RERUN && f->error != NULL && f->outcome != OUT_DONE) || is_store_fault(cause->rc))
+    if ((p == PASS_RERUN && f->error != NULL && f->outcome != OUT_DONE) ||
+        is_store_fault(cause->rc))
         return fault_alone(ef, st, cause, out, e);
     return blame_alone(ef, st, out, cause, e);
 }

@@ -86,7 +86,8 @@ enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out,
 enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd,
                                  struct pawl_error *e) PAWL_MUST_USE;
 /* stamps boot time; a memory store, cannot fail */
-/* Stamp boot time: a memory store. false: the worker's file was taken away (somebody removed the side
+/* Stamp boot time: a memory store. false: the worker's file was taken away (somebody removed the
+ * side
  * directory), so that others will take it for dead within a lease: it must give its jobs back. */
 bool store_worker_beat(struct store *st);
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
@@ -125,8 +126,10 @@ enum pawl_rc store_turn(struct store *st, struct settle *s, size_t n, const stru
                         size_t want, bool alone, struct arena *arena, struct job *jobs,
                         size_t *jobs_n, struct claim_info *info,
                             struct pawl_error *e) PAWL_MUST_USE;
-/* Is the store itself sound? A small durable write, and room on its file system. Tells a fault of the
- * store from a job whose own statement meets one (a full sequence, a damaged page, a huge value). */
+/* Is the store itself sound? A small durable write, and room on its file system. Tells a fault of
+ * the
+ * store from a job whose own statement meets one (a full sequence, a damaged page, a huge value).
+ * */
 bool store_sound(struct store *st);
 /* After UNSURE (the connection was reopened): by reading, set the results of what is known to have
  * been settled (others stay PENDING, to be sent again), and put back running rows of this worker

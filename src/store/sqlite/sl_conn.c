@@ -194,7 +194,8 @@ static bool is_private(const char *name)
 /* Pragmas that only read, without an argument or of a schema object. */
 static bool harmless_pragma(const char *name, const char *arg)
 {
-    static const char *const of_object[] = { "table_info", "table_xinfo", "index_list", "index_info",
+    static const char *const of_object[] = { "table_info", "table_xinfo", "index_list",
+        "index_info",
                                              "index_xinfo", "foreign_key_list" };
     static const char *const names[] = {
         "data_version", "page_size", "page_count", "freelist_count", "encoding", "user_version",
