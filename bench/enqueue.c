@@ -4,8 +4,8 @@
  *   enqueue STORE TASK FIRST N keyed|keyless RATE
  *
  * FIRST numbers the jobs (their keys are k-FIRST ...). RATE 0: as fast as it goes, the answer is
- * one JSON object. RATE > 0: so many a second; then a line "ID BEFORE AFTER" a job comes first, with
- * the monotonic microseconds before the call and after it (that is: durable). */
+ * one JSON object. RATE > 0: so many a second; then a line "ID BEFORE AFTER" a job comes first:
+ * the monotonic microseconds before the call, and after it (that is: durable). */
 #include "bench.h"
 #include "pawl.h"
 

@@ -5,7 +5,7 @@
     run.py [--quick] [--json] [--only WORD] [--dir DIR] [--writes N] [--keep]
 
 --quick   in less than a minute, with fewer repeats       --only    groups whose name holds WORD
---json    one JSON object a measure on standard output    --writes  of the foreign program (10000: all)
+--json    one JSON object a measure on standard output    --writes  of the foreign program
 --dir     where the databases lie (default: beside the build); its file system is measured
 
 What is compared is measured in turns, in the same run, and the medians of the ratios are given:

@@ -16,6 +16,7 @@
 #include "engine/report.h"
 
 #define BUDGET_US 5000
+#define BUDGET_MAX_US 50000 /* however slow the disk */
 #define SIZE_FIRST 16
 
 struct effect {
@@ -26,6 +27,7 @@ struct effect {
     struct settle *verdicts;
     size_t n;                  /* claimed in this batch */
     size_t size;               /* how many to claim next */
+    int64_t commit_us;         /* what a commit takes, learnt */
     /* > 0: so many batches of one, after a failure not pinned to a job */
     size_t singly;
     int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone */
@@ -126,13 +128,20 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
     return store_effect_undo(st, e) == PAWL_OK ? PASS_OK : PASS_STORE;
 }
 
-/* Grow or shrink the batch so that its work takes about the budget. Its flush is not counted: where
- * one takes longer than the budget, batches would shrink to single jobs, where they help most. */
+/* How long the work of a batch may take: where a flush is slow, long enough to be worth one. */
+static int64_t budget(const struct effect *ef)
+{
+    const int64_t worth_us = 2 * ef->commit_us < BUDGET_MAX_US ? 2 * ef->commit_us : BUDGET_MAX_US;
+
+    return worth_us > ef->o.budget_us ? worth_us : ef->o.budget_us;
+}
+
+/* Grow or shrink the batch so that its work takes about the budget. */
 static void adapt(struct effect *ef, size_t n, int64_t took_us)
 {
     if (n < ef->size || took_us <= 0)
         return; /* the queue was short, it says nothing about speed */
-    const size_t fits = (size_t)((int64_t)n * ef->o.budget_us / took_us);
+    const size_t fits = (size_t)((int64_t)n * budget(ef) / took_us);
     const size_t next = fits > 2 * ef->size ? 2 * ef->size : fits;
 
     ef->size = next < 1 ? 1 : next > ef->o.batch_max ? ef->o.batch_max : next;
@@ -183,7 +192,7 @@ static enum pass work(struct effect *ef, struct store *st, size_t n, size_t *upt
                       size_t *verdicts_n,
                       struct pawl_error *e)
 {
-    const int64_t until = mono(ef) + 2 * ef->o.budget_us;
+    const int64_t until = mono(ef) + 2 * budget(ef);
     enum pass p = PASS_OK;
 
     for (*upto = 0; *upto < n && p == PASS_OK; ++*upto) {
@@ -317,6 +326,8 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
     const enum pass p = work(ef, st, n, &upto, &verdicts_n, e);
     const int64_t worked_us = mono(ef) - start;
     rc = finish(ef, st, p, n, upto, verdicts_n, out, e);
+    if (p == PASS_OK && verdicts_n == 0)
+        ef->commit_us += (mono(ef) - start - worked_us - ef->commit_us) / 4;
     store_effect_end(st);
     if (want == 1 && ef->singly > 0)
         ef->singly--;

@@ -39,6 +39,8 @@ struct sqlite {
     int wal_frames;            /* after the last commit, by the WAL hook */
     int ckpt_at;               /* checkpoint when the log has this many frames */
     int written_before;        /* page writes counted before this transaction */
+    int64_t begun_us;          /* monotonic: since when the write lock is held */
+    int64_t commit_us, job_ns; /* what an effect batch's commit takes, and each job; learnt */
     int64_t wait_us;           /* patience with other writers */
     int64_t busy_until_us;     /* monotonic: how long to wait for the write lock */
     int64_t deadline_us; const volatile int *stop; /* for users' statements */

@@ -13,6 +13,25 @@
 #include "base/log.h"
 #include "store/sqlite/sl.h"
 
+/* How many jobs fit before it is a foreign writer's turn. A batch whose work takes less than its
+ * commit is not worth it: rather be late. */
+static size_t fit(const struct sqlite *sl, size_t want)
+{
+    const int64_t room = side_turn_us(&sl->side);
+
+    if (room == INT64_MAX || sl->job_ns <= 0)
+        return want;
+    const int64_t work_us = room > 2 * sl->commit_us ? room - sl->commit_us : sl->commit_us;
+    const int64_t n = work_us * 1000 / sl->job_ns;
+
+    return n < 1 ? 1 : n < (int64_t)want ? (size_t)n : want;
+}
+
+static int64_t learn(int64_t old, int64_t seen)
+{
+    return old == 0 ? seen : old + (seen - old) / 4;
+}
+
 enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want,
                              struct arena *arena, struct job *jobs, size_t *n,
                              struct claim_info *info, struct pawl_error *e)
@@ -25,7 +44,7 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
     *n = 0;
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
-    rc = sl_choose(sl, lane, want, true, arena, jobs, n, info, e);
+    rc = sl_choose(sl, lane, fit(sl, want), true, arena, jobs, n, info, e);
     if (rc != PAWL_OK || *n == 0) {
         sl_rollback(sl);
         sl_leave(sl);
@@ -154,7 +173,12 @@ enum pawl_rc sl_effect_commit(struct store *st, struct pawl_error *e)
         sl_effect_rollback(st);
         return pawl_fail(e, PAWL_IO, "failpoint effect.commit.before");
     }
+    const int64_t before_us = st->env->mono_us(st->env->ctx);
     rc = sl_commit(sl, e);
+    if (rc == PAWL_OK) {
+        sl->commit_us = learn(sl->commit_us, st->env->mono_us(st->env->ctx) - before_us);
+        sl->job_ns = learn(sl->job_ns, (before_us - sl->begun_us) * 1000 / (int64_t)(sl->hand + 1));
+    }
     if (rc == PAWL_OK && fail_point("effect.commit.after"))
         rc = pawl_fail(e, PAWL_UNSURE, "failpoint effect.commit.after");
     side_blame_clear(&sl->side);

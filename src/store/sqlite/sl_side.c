@@ -25,16 +25,6 @@
 #include "base/err.h"
 #include "store/sqlite/sl_side.h"
 
-/* A foreign writer tries after 0, 1, 3, 8, 18, 33, 53, 78, 103, 128, 178, 228, 328 ... ms (SQLite's
- * busy timeout). Periods of 12.8 and 4 ms put these instants at well spread phases, so that a gap
- * of
- * the given share is met within about 0.5 s and 35 ms whatever the phase (see doc/performance.md).
- * */
-#define GAP_PERIOD_US 12800
-#define GAP_US 1600
-#define GAP_FOREIGN_PERIOD_US 4000
-#define GAP_FOREIGN_US 2100
-#define FOREIGN_FOR_US 1000000
 #define TURN_US 2000            /* a wait seen within this time: let the other one have its turn */
 
 static int64_t mono_us(void)
@@ -141,31 +131,11 @@ void side_close(struct side *s)
     s->held = false;
 }
 
-/* A gap in which no pawl process writes: everybody queues behind the lock we hold. */
-static void leave_gap(struct side *s)
-{
-    const int64_t now = mono_us();
-    const bool foreign = now < atomic_load(&s->page->foreign_until_us);
-    const int64_t period = foreign ? GAP_FOREIGN_PERIOD_US : GAP_PERIOD_US;
-    const int64_t gap = foreign ? GAP_FOREIGN_US : GAP_US;
-    const int64_t window = atomic_load(&s->page->window_us);
-    const int64_t idle = now - atomic_load(&s->page->released_us);
-
-    if (window > now || idle >= gap || idle < 0) { /* a natural pause, or another boot's numbers */
-        atomic_store(&s->page->window_us, now);
-        return;
-    }
-    if (now - window < period - gap)
-        return;
-    nap_us(gap);
-    atomic_store(&s->page->window_us, mono_us());
-}
-
 enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
 {
     const int64_t start = mono_us(), until = start + wait_us;
     const int64_t waiting = start - atomic_load(&s->page->waiting_us);
-    int64_t nap = 50;
+    int64_t nap = 50, gap;
 
     if (s->held)
         return PAWL_OK;
@@ -186,7 +156,9 @@ enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
         nap = nap < 400 ? nap * 2 : 400;
     }
     s->held = true;
-    leave_gap(s);
+    /* A gap in which no pawl process writes: everybody queues behind the lock we hold. */
+    if ((gap = pace_gap(&s->page->pace, mono_us())) > 0)
+        nap_us(gap);
     return PAWL_OK;
 }
 
@@ -195,14 +167,24 @@ void side_unlock(struct side *s)
     if (!s->held)
         return;
     atomic_store(&s->page->last_pid, getpid());
-    atomic_store(&s->page->released_us, mono_us());
     s->held = false;
     flock(s->lock_fd, LOCK_UN);
 }
 
 void side_saw_foreign(struct side *s)
 {
-    atomic_store(&s->page->foreign_until_us, mono_us() + FOREIGN_FOR_US);
+    pace_foreign(&s->page->pace, mono_us());
+}
+
+void side_held(struct side *s, int64_t us)
+{
+    assert(s->held);
+    pace_held(&s->page->pace, mono_us(), us);
+}
+
+int64_t side_turn_us(const struct side *s)
+{
+    return pace_room(&s->page->pace, mono_us());
 }
 
 void side_wake(struct side *s)

@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "core/limits.h"
 #include "pawl.h"
+#include "store/sqlite/sl_pace.h"
 
 #define SIDE_MAGIC 0x5041574c53494431ULL /* "PAWLSID1" */
 #define SIDE_ID_BYTES 24
@@ -39,10 +40,8 @@ struct side_worker {
     struct side_blame blame;
 };
 struct side_page {
-    _Atomic int64_t window_us;      /* monotonic: since when the store was busy without a gap */
-    _Atomic int64_t released_us;    /* when the lock was last let go */
+    struct pace pace;
     _Atomic int64_t waiting_us;     /* when somebody last found it taken */
-    _Atomic int64_t foreign_until_us;
     _Atomic int64_t last_pid;
     _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
 };
@@ -69,7 +68,9 @@ bool side_room(int fd, size_t n);       /* allocate the first n bytes; false: er
 /* Take the side lock within wait_us; leaves gaps for foreign writers. OK | BUSY | IO. */
 enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e) PAWL_MUST_USE;
 void side_unlock(struct side *s);
-void side_saw_foreign(struct side *s);  /* a foreign commit was seen: make more room for a while */
+void side_held(struct side *s, int64_t us);    /* the database's own write lock was held so long */
+void side_saw_foreign(struct side *s);         /* a foreign commit was seen */
+int64_t side_turn_us(const struct side *s);    /* how long the next transaction should take */
 void side_wake(struct side *s);
 int side_watch(struct side *s);         /* inotify descriptor, -1 if it cannot be had */
 void side_watch_clear(struct side *s);

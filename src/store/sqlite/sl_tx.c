@@ -42,8 +42,18 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
         return rc;
     }
     sl->written_before = pages_written(sl);
+    sl->begun_us = sl->env->mono_us(sl->env->ctx);
     sl->in_tx = true;
     return PAWL_OK;
+}
+
+/* The write lock is free again. */
+static void tx_over(struct sqlite *sl)
+{
+    const int64_t held = sl->env->mono_us(sl->env->ctx) - sl->begun_us;
+
+    sl->in_tx = false;
+    side_held(&sl->side, held > 0 ? held : 0);
 }
 
 /* Tell foreign commits from ours: frames in the log before our own pages were written, against what
@@ -75,9 +85,8 @@ static enum pawl_rc commit_failed(struct sqlite *sl, struct pawl_error *e)
         sl_rollback(sl);
         return rc;
     default:
-        /* Frames may have reached the log without our knowing: what happened is found by reading.
-         * */
-        sl->in_tx = false;
+        /* Frames may have reached the log unknown to us: what happened is found by reading. */
+        tx_over(sl);
         if (sl_reopen(sl, &ignored) != PAWL_OK)
             log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
         if (e != NULL)
@@ -102,7 +111,7 @@ enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e)
     sl->committing = false;
     if (code == SQLITE_DONE) {
         sqlite3_reset(q);
-        sl->in_tx = false;
+        tx_over(sl);
         look_for_foreign(sl);
         return PAWL_OK;
     }
@@ -127,7 +136,7 @@ void sl_rollback(struct sqlite *sl)
         if (sl_reopen(sl, &ignored) != PAWL_OK)
             log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
     }
-    sl->in_tx = false;
+    tx_over(sl);
     sl->effect_open = sl->savepoint = false;
 }
 
