@@ -18,6 +18,7 @@
 #define BUDGET_US 5000
 #define BUDGET_MAX_US 50000 /* however slow the disk */
 #define SIZE_FIRST 16
+#define FAULTS_MAX 4 /* of one job alone, in a row, before it is asked whether they are its own */
 
 struct effect {
     struct effect_opts o;
@@ -30,7 +31,8 @@ struct effect {
     int64_t commit_us;         /* what a commit takes, learnt */
     /* > 0: so many batches of one, after a failure not pinned to a job */
     size_t singly;
-    int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone */
+    int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone ... */
+    int faults;                   /* ... and how often in a row */
 };
 
 /* What a pass over the batch came to. */
@@ -227,7 +229,8 @@ static bool is_store_fault(enum pawl_rc rc)
 }
 
 /* Alone, the job met what looks like a fault of the store: nothing is charged. If the very same job
- * meets one again and the store is sound, it is this job's own (a full sequence, a damaged page, a
+ * meets them in a row and the store is sound, it is this job's own (a full sequence, a damaged
+ * page, a
  * huge value): charged as transient, so that it is bounded and the others go on. */
 static enum pawl_rc fault_alone(struct effect *ef, struct store *st, const struct pawl_error *cause,
                                 struct effect_report *out, struct pawl_error *e)
@@ -238,9 +241,10 @@ static enum pawl_rc fault_alone(struct effect *ef, struct store *st, const struc
 
     const bool again = ef->fault_id == ef->jobs[0].id && ef->fault_runs == ef->jobs[0].n.runs;
 
+    ef->faults = again ? ef->faults + 1 : 1;
     ef->fault_id = ef->jobs[0].id;
     ef->fault_runs = ef->jobs[0].n.runs;
-    if (!again || cause->rc == PAWL_BUSY || !store_sound(st)) {
+    if (ef->faults < FAULTS_MAX || cause->rc == PAWL_BUSY || !store_sound(st)) {
         *e = *cause;
         if (!is_store_fault(e->rc))
             e->rc = PAWL_STORE;

@@ -121,6 +121,14 @@ static void put_away(struct settle *st, struct slot **whose, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (st[i].result == SETTLE_PENDING)
             continue;
+        if (st[i].result == SETTLE_CONFLICT) { /* still ended: the next turn buries it */
+            whose[i]->found.outcome = OUT_CONFLICT;
+            whose[i]->found.error = arena_strdup(&whose[i]->arena,
+                "the same version was applied meanwhile, with other args");
+            whose[i]->found.error_bytes =
+                whose[i]->found.error != NULL ? strlen(whose[i]->found.error) : 0;
+            continue;
+        }
         report(&st[i], whose[i]);
         set_free(whose[i]);
     }

@@ -107,14 +107,16 @@ struct claim_info {
 };
 
 /* One job that ended (or was handed back), and what was decided. */
-enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE };
+enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE, SETTLE_CONFLICT };
 struct settle {
     const struct job *job;
     const struct finding *found;
     int64_t task_id;                /* of the job; the store reads it anew where it can */
     struct decision d;
-    enum settle_result result;      /* out. STALE: the version guard moved on meanwhile: it was
-                                       settled as done(stale), its effect not applied */
+    /* out. STALE: the version guard moved on meanwhile: it was settled as done(stale), its effect
+     * not applied. CONFLICT: it moved to the same version with other args: nothing was written, the
+     * job is to be settled again as such. */
+    enum settle_result result;
 };
 
 /* Leased mode, one durable transaction: settle what ended, claim at most `want` (0: none).

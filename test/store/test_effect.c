@@ -285,7 +285,8 @@ START_TEST(each_store_fault_of_the_store_is_charged_to_nobody)
     for (int i = 0; i < 4; i++)
         fx_put(&f, "mail", "{}");
     fx_ok(fx_batch(&f, NULL), &f); /* in company: rolled back, to be found out one by one */
-    fx_is(fx_batch(&f, NULL), PAWL_STORE, &f); /* the first alone: charged to nobody */
+    for (int i = 0; i < 3; i++)
+        fx_is(fx_batch(&f, NULL), PAWL_STORE, &f); /* alone: charged to nobody */
     ck_assert_int_eq(fx_num(&f, "SELECT sum(runs) FROM pawl_x_ready"), 0);
     /* The very same again, and the store is sound: its own doing, bounded like any failure. */
     fx_ok(fx_batch(&f, NULL), &f);

@@ -50,6 +50,8 @@ struct sqlite {
     struct job *batch; size_t batch_n, hand; bool effect_open, savepoint;
     uint8_t batch_lease[16];
     int64_t warned_wal_us;
+    int64_t judge_at_us;       /* boot time before which nobody is judged frozen */
+    uint64_t file_dev, file_ino; /* of the database, as opened */
     struct log_gate reap_gate;
 };
 
@@ -60,6 +62,7 @@ static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(
 /* sl_conn.c: the connection */
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;
 void sl_disconnect(struct sqlite *sl);
+enum pawl_rc sl_same_file(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_reopen(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 /* Map the connection's last error to a result code, and say it. */
 enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what);

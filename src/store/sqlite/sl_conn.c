@@ -165,6 +165,7 @@ static int on_busy(void *ctx, int count)
     const int64_t now = sl->env->mono_us(sl->env->ctx);
     const int64_t nap_max = count < 20 ? 200 : 2000;
 
+    side_beat(&sl->side);
     if (now >= sl->busy_until_us)
         return 0;
     const struct timespec ts = {
@@ -313,6 +314,34 @@ static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_erro
                             sl->path, err != 0 ? strerror(err) : sqlite3_errstr(code));
 }
 
+/* A second hard link would get a log of its own: two logs on one file lose commits. And remember
+ * which file this is: one that is moved over it later is another. */
+static enum pawl_rc one_file(struct sqlite *sl, struct pawl_error *e)
+{
+    struct stat sb;
+
+    if (stat(sl->path, &sb) != 0)
+        return pawl_fail_errno(e, errno, "%s", sl->path);
+    if (S_ISREG(sb.st_mode) && sb.st_nlink > 1)
+        return pawl_fail(e, PAWL_NOTOURS, "%s has %lu hard links: each name would get a write-ahead"
+                         " log of its own, and commits would be lost; keep one", sl->path,
+                         (unsigned long)sb.st_nlink);
+    sl->file_dev = sb.st_dev;
+    sl->file_ino = sb.st_ino;
+    return PAWL_OK;
+}
+
+/* Before a transaction: is the file that we write still the one of that name? */
+enum pawl_rc sl_same_file(struct sqlite *sl, struct pawl_error *e)
+{
+    struct stat sb;
+
+    if (stat(sl->path, &sb) == 0 && sb.st_dev == sl->file_dev && sb.st_ino == sl->file_ino)
+        return PAWL_OK;
+    return pawl_fail(e, PAWL_NOSTORE, "%s was replaced or removed while it was in use; start again",
+                     sl->path);
+}
+
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE
@@ -337,6 +366,8 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
         free(sl->path);
         sl->path = real;
     }
+    if ((rc = one_file(sl, e)) != PAWL_OK)
+        goto fail;
     sl->owner_pid = getpid();
     sqlite3_extended_result_codes(sl->db, 1);
     sqlite3_busy_handler(sl->db, on_busy, sl);

@@ -56,8 +56,20 @@ static enum pawl_rc was_mine(struct sqlite *sl, const struct job *job, bool *min
 static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct lane *lane,
                                enum settle_result *result, struct pawl_error *e)
 {
+    enum guard g = GUARD_FRESH;
     bool ok = false;
     enum pawl_rc rc;
+
+    /* The guard may have moved since the start: an equal version with other args is never applied.
+     * */
+    if (s->d.to == PAWL_STATE_DONE && s->d.outcome == OUT_DONE) {
+        if ((rc = sl_guard(&sl->base, &lane->tasks[s->job->task_i], s->job, &g, e)) != PAWL_OK)
+            return rc;
+        if (g == GUARD_CONFLICT) {
+            *result = SETTLE_CONFLICT;
+            return PAWL_OK;
+        }
+    }
 
     if ((rc = fence(sl, s->job, &ok, e)) != PAWL_OK)
         return rc;

@@ -80,6 +80,12 @@ enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_err
     return PAWL_OK;
 }
 
+void side_beat(const struct side *s)
+{
+    if (s->w != NULL && !s->runner)
+        atomic_store(&s->w->beat_boot_us, env_real()->boot_us(env_real()->ctx));
+}
+
 void side_leave(struct side *s)
 {
     char name[40];

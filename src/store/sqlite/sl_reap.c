@@ -5,7 +5,8 @@
  * Keeps: the rows decide who held what; the worker file only says whether it lives and what its
  *        effect runner had in hand. Every row is taken under the lease it was read with, inside one
  *        transaction per worker; a frozen worker's beat is looked at again inside it.
- *        A worker without a file gets one lease of time, and nobody is charged: no death was seen.
+ *        A worker without a file gets one lease of time; from it, and from a frozen one, jobs are
+ *        taken back at the cost of a release: no death was seen.
  * Blame: one started job when a process died is charged (lost + 1). Several: suspects, not charged,
  *        they run next and alone. A death in `commit` makes what still waits of the batch suspect.
  */
@@ -17,17 +18,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "core/rules.h"
-#include "store/sqlite/sl.h"
+#include "store/sqlite/sl_reap.h"
 
-struct reaper {
-    struct sqlite *sl;
-    casualty_fn *judge; void *ctx;
-    struct reap_report *out;
-    struct arena a;
-    char why[160];
-    const char *worker;
-    int signal;
-};
 
 /* A damaged counter must not end whoever recovers the job. */
 static int64_t counter(sqlite3_stmt *q, int col)
@@ -119,8 +111,8 @@ static enum pawl_rc job_terms(struct reaper *r, struct job *job, struct pawl_err
     return PAWL_OK;
 }
 
-static enum pawl_rc place(struct reaper *r, struct job *job, int64_t task_id, bool charged,
-                          struct pawl_error *e)
+enum pawl_rc reap_place(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
+                        struct pawl_error *e)
 {
     struct policy policy;
     char name[LIMIT_NAME_BYTES + 1];
@@ -131,22 +123,23 @@ static enum pawl_rc place(struct reaper *r, struct job *job, int64_t task_id, bo
     if ((rc = policy_of(r, task_id, &policy, name, sizeof name, e)) != PAWL_OK ||
         (rc = job_terms(r, job, e)) != PAWL_OK)
         return rc;
-    f.outcome = charged ? OUT_LOST : OUT_SUSPECT;
+    f.outcome = how;
     f.error = r->why;
     f.error_bytes = strlen(r->why);
-    const struct casualty c = { .job = job, .policy = &policy, .task = name, .charged = charged,
+    const struct casualty c = { .job = job, .policy = &policy, .task = name,
+        .charged = how == OUT_LOST,
                                 .why = r->why, .signal = r->signal };
     struct settle s = { .job = job, .found = &f, .task_id = task_id };
     s.d = r->judge(r->ctx, &c, &f);
     r->out->dead += s.d.to == PAWL_STATE_DEAD;
     r->out->dropped += s.d.to == PAWL_STATE_DROPPED;
-    r->out->charged += charged;
-    r->out->suspects += !charged;
+    r->out->charged += how == OUT_LOST;
+    r->out->suspects += how == OUT_SUSPECT;
     return sl_place(r->sl, &s, e);
 }
 
 /* A running row of the worker, taken under the lease it was read with. */
-static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id, bool charged,
+static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
                              struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
@@ -161,95 +154,24 @@ static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id,
     /* The attempt row that follows is ours. Under the old lease it would tell the owner, should it
      * wake and settle, that its own settle had been committed before. */
     env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
-    return place(r, job, task_id, charged, e);
+    return reap_place(r, job, task_id, how, e);
 }
 
-/* A job named by the blame record, if it still waits with the runs that were written down. */
-static enum pawl_rc find_blamed(struct reaper *r, int64_t id, int64_t runs, struct job *job,
-                                int64_t *task_id, bool *found, struct pawl_error *e)
+enum outcome reap_shared(const struct job *job)
 {
-    const enum slq ways[] = { SLQ_FIND_READY, SLQ_FIND_MOVED };
-    enum pawl_rc rc = PAWL_OK;
+    const struct counters *n = &job->n;
+    const int64_t suspected = n->runs - n->failures - n->lost - n->releases - n->snoozes;
 
-    *found = false;
-    for (size_t i = 0; i < 2 && !*found; i++) {
-        sqlite3_stmt *q = NULL;
-
-        if ((rc = sl_q(r->sl, ways[i], &q, e)) != PAWL_OK)
-            return rc;
-        sqlite3_bind_int64(q, 1, id);
-        if ((rc = sl_row(r->sl, q, found, e)) != PAWL_OK)
-            return rc;
-        if (!*found)
-            continue;
-        memset(job, 0, sizeof *job);
-        job->id = id;
-        *task_id = sqlite3_column_int64(q, 0);
-        job->queue_id = sqlite3_column_int64(q, 1);
-        job->rank = sqlite3_column_int64(q, 2);
-        job->run_at_us = sqlite3_column_int64(q, 3);
-        job->n.runs = sqlite3_column_int64(q, 4);
-        job->n.failures = sqlite3_column_int64(q, 5);
-        job->n.lost = sqlite3_column_int64(q, 6);
-        job->n.releases = sqlite3_column_int64(q, 7);
-        job->n.snoozes = sqlite3_column_int64(q, 8);
-        job->suspect = sqlite3_column_int(q, 9) != 0;
-        job->max_retries = -1;
-        env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
-        sqlite3_reset(q);
-    }
-    *found = *found && job->n.runs == runs;
-    return rc;
+    return suspected >= SUSPECTED_MAX ? OUT_LOST : OUT_SUSPECT;
 }
 
-static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool charged,
-                              struct pawl_error *e)
+/* A death is proven by a free lock (or another boot). A worker that is frozen, or whose file is
+ * missing, may be well: its jobs are taken back like a deploy's, at the cost of a release. */
+static enum outcome verdict_on(const struct side_peer *peer, const struct job *job, bool only_one)
 {
-    struct job job;
-    int64_t task_id = 0;
-    bool found = false, ok = false;
-    enum pawl_rc rc;
-
-    if ((rc = find_blamed(r, id, runs, &job, &task_id, &found, e)) != PAWL_OK || !found)
-        return rc;
-    if ((rc = sl_take_ready(r->sl, task_id, &job, &ok, e)) != PAWL_OK || !ok)
-        return rc;
-    return place(r, &job, task_id, charged, e);
-}
-
-/* The effect runner's last words. leased_n: running rows that died with it. A suspect ran in a
- * transaction of its own: if it died again, with or without leased jobs, it is the one that was
- * there
- * twice, and it is charged, whatever the phase. (The leased ones become suspects, and those run
- * quite alone: the runner holds still.) */
-static enum pawl_rc read_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
-                               struct pawl_error *e)
-{
-    const uint32_t phase = atomic_load(&b->phase);
-    const uint32_t n = b->n <= LIMIT_BATCH ? b->n : 0;
-    char nonce[24];
-    sqlite3_stmt *q = NULL;
-    enum pawl_rc rc;
-
-    if (phase == BLAME_IDLE || n == 0)
-        return PAWL_OK;
-    snprintf(nonce, sizeof nonce, "%016" PRIx64, b->nonce);
-    if ((rc = sl_q(r->sl, SLQ_BLAME_PUT, &q, e)) != PAWL_OK)
-        return rc;
-    sl_text(q, 1, nonce);
-    sqlite3_bind_int64(q, 2, r->sl->env->wall_us(r->sl->env->ctx));
-    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK)
-        return rc;
-    if (sqlite3_changes(r->sl->db) != 1)
-        return PAWL_OK; /* read before */
-    if (phase == BLAME_COMMIT && !b->alone) {
-        for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)
-            rc = blame_job(r, b->jobs[i].id, b->jobs[i].runs, false, e);
-        return rc;
-    }
-    const uint32_t hand = phase == BLAME_COMMIT ? 0 : b->hand;
-    const bool charged = leased_n == 0 || b->alone;
-    return hand < n ? blame_job(r, b->jobs[hand].id, b->jobs[hand].runs, charged, e) : PAWL_OK;
+    if (peer->life == SIDE_FROZEN || peer->life == SIDE_MISSING)
+        return OUT_RELEASED;
+    return only_one ? OUT_LOST : reap_shared(job);
 }
 
 static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, struct pawl_error *e)
@@ -263,12 +185,12 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, st
         return rc;
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
-    const bool charged = n == 1 && !blamed && peer->life != SIDE_MISSING;
     for (size_t i = 0; i < n; i++)
-        if ((rc = put_back(r, &jobs[i], tasks[i], charged, e)) != PAWL_OK)
+        if ((rc = put_back(r, &jobs[i], tasks[i], verdict_on(peer, &jobs[i], n == 1 && !blamed),
+                           e)) != PAWL_OK)
             return rc;
     /* After another boot the page may be torn: only the rows, which were committed, count. */
-    return blamed ? read_blame(r, &peer->w->blame, n, e) : PAWL_OK;
+    return blamed ? reap_blame(r, &peer->w->blame, n, e) : PAWL_OK;
 }
 
 static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct pawl_error *e)
@@ -361,6 +283,8 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
         return pawl_fail(e, PAWL_BUG, "%s", e != NULL ? e->msg : "");
     }
 
+    if (rc == PAWL_OK && peer.life == SIDE_FROZEN && env->boot_us(env->ctx) < r->sl->judge_at_us)
+        peer.life = SIDE_ALIVE; /* we have slept, too: give everybody time to beat */
     if (rc == PAWL_OK && peer.life == SIDE_MISSING &&
         !side_missing_long(&r->sl->side, id, env->boot_us(env->ctx), r->sl->lease_us))
         peer.life = SIDE_ALIVE; /* so far: it may have lost its file, not its life */
@@ -372,6 +296,20 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
     }
     side_forget(&r->sl->side, &peer, rc == PAWL_OK);
     return rc;
+}
+
+/* After a suspend every beat is old, ours too. Who has slept longer than a lease stamps its own and
+ * judges nobody frozen for a lease. */
+static void own_beat_first(struct sqlite *sl)
+{
+    const int64_t boot = sl->env->boot_us(sl->env->ctx);
+    struct side_worker *w = sl->side.w;
+
+    if (w == NULL)
+        return;
+    if (boot - atomic_load(&w->beat_boot_us) > w->lease_us / 2)
+        sl->judge_at_us = boot + w->lease_us;
+    atomic_store(&w->beat_boot_us, boot);
 }
 
 enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct reap_report *out,
@@ -389,6 +327,9 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
     memset(out, 0, sizeof *out);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
+    if ((rc = sl_same_file(sl, e)) != PAWL_OK)
+        return rc;
+    own_beat_first(sl);
     rc = suspects_list(&r, &ids, &n, e);
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
         if (strcmp(ids[i], sl->side.id) != 0)
@@ -415,7 +356,7 @@ enum pawl_rc sl_reap_runner(struct store *st, int signal, casualty_fn *judge, vo
         snprintf(r.why, sizeof r.why, "the effect runner ended by itself");
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
-    if ((rc = read_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)
+    if ((rc = reap_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)
         rc = sl_commit(sl, e);
     else
         sl_rollback(sl);

@@ -152,6 +152,7 @@ enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
                              " write lock for %lld s; try again, or look for a stopped process",
                              (long long)(wait_us / 1000000));
         atomic_store(&s->page->waiting_us, now);
+        side_beat(s); /* waiting is not freezing */
         nap_us(nap);
         nap = nap < 400 ? nap * 2 : 400;
     }

@@ -79,6 +79,8 @@ enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t b
                        struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc side_attach(struct side *s, const char *id, int fd,
                          struct pawl_error *e) PAWL_MUST_USE;
+/* stamp boot time; the runner leaves that to its supervisor */
+void side_beat(const struct side *s);
 void side_leave(struct side *s);
 bool side_there(const struct side *s); /* our worker file still has its name */
 

@@ -190,9 +190,11 @@ enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sq
     sl->guarded = false;
     if (watched)
         sqlite3_progress_handler(sl->db, 0, NULL, NULL);
-    *changed = sqlite3_stmt_readonly(s->st) ? seen : sqlite3_changes64(sl->db);
-    if (!sqlite3_stmt_readonly(s->st) && sqlite3_total_changes64(sl->db) == before)
-        *changed = 0; /* changes() keeps the last writer's count when nothing was written */
+    /* changes() keeps the last writer's count when nothing was written, and does not see what the
+     * trigger of a view writes (INSERT INTO pawl_enqueue); total_changes() tells both. */
+    const int64_t wrote = sqlite3_total_changes64(sl->db) - before;
+    const int64_t direct = sqlite3_changes64(sl->db);
+    *changed = sqlite3_stmt_readonly(s->st) ? seen : wrote == 0 ? 0 : direct > 0 ? direct : wrote;
     sqlite3_reset(s->st);
     sqlite3_clear_bindings(s->st);
     return rc;

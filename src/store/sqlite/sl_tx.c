@@ -36,6 +36,10 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
         return rc;
     if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
         return rc;
+    if ((rc = sl_same_file(sl, e)) != PAWL_OK) {
+        side_unlock(&sl->side);
+        return rc;
+    }
     sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
     if ((rc = sl_q(sl, SLQ_BEGIN, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK) {
         side_unlock(&sl->side);
@@ -225,6 +229,8 @@ enum pawl_rc sl_maintain(struct store *st, struct pawl_error *e)
     enum pawl_rc rc;
 
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    if ((rc = sl_same_file(sl, e)) != PAWL_OK)
         return rc;
     if (bytes <= WAL_BYTES_SHRINK)
         return PAWL_OK;

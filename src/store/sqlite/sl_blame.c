@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sl_blame.c - the last words of an effect runner, read once.
+ *
+ * Keeps: each record is read once (its nonce), and a job is touched only if it still waits with the
+ *        runs that were written down.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/err.h"
+#include "store/sqlite/sl_reap.h"
+
+/* A job named by the blame record, if it still waits with the runs that were written down. */
+static enum pawl_rc find_blamed(struct reaper *r, int64_t id, int64_t runs, struct job *job,
+                                int64_t *task_id, bool *found, struct pawl_error *e)
+{
+    const enum slq ways[] = { SLQ_FIND_READY, SLQ_FIND_MOVED };
+    enum pawl_rc rc = PAWL_OK;
+
+    *found = false;
+    for (size_t i = 0; i < 2 && !*found; i++) {
+        sqlite3_stmt *q = NULL;
+
+        if ((rc = sl_q(r->sl, ways[i], &q, e)) != PAWL_OK)
+            return rc;
+        sqlite3_bind_int64(q, 1, id);
+        if ((rc = sl_row(r->sl, q, found, e)) != PAWL_OK)
+            return rc;
+        if (!*found)
+            continue;
+        memset(job, 0, sizeof *job);
+        job->id = id;
+        *task_id = sqlite3_column_int64(q, 0);
+        job->queue_id = sqlite3_column_int64(q, 1);
+        job->rank = sqlite3_column_int64(q, 2);
+        job->run_at_us = sqlite3_column_int64(q, 3);
+        job->n.runs = sqlite3_column_int64(q, 4);
+        job->n.failures = sqlite3_column_int64(q, 5);
+        job->n.lost = sqlite3_column_int64(q, 6);
+        job->n.releases = sqlite3_column_int64(q, 7);
+        job->n.snoozes = sqlite3_column_int64(q, 8);
+        job->suspect = sqlite3_column_int(q, 9) != 0;
+        job->max_retries = -1;
+        env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
+        sqlite3_reset(q);
+    }
+    *found = *found && job->n.runs == runs;
+    return rc;
+}
+
+static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool alone,
+                              struct pawl_error *e)
+{
+    struct job job;
+    int64_t task_id = 0;
+    bool found = false, ok = false;
+    enum pawl_rc rc;
+
+    if ((rc = find_blamed(r, id, runs, &job, &task_id, &found, e)) != PAWL_OK || !found)
+        return rc;
+    if ((rc = sl_take_ready(r->sl, task_id, &job, &ok, e)) != PAWL_OK || !ok)
+        return rc;
+    return reap_place(r, &job, task_id, alone ? OUT_LOST : reap_shared(&job), e);
+}
+
+/* The job in hand died alone if no leased job died with it. In company it becomes a suspect: next,
+ * in
+ * a transaction of its own, and usually before any leased job has started, so that a job that kills
+ * everything is soon found alone. */
+enum pawl_rc reap_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
+                        struct pawl_error *e)
+{
+    const uint32_t phase = atomic_load(&b->phase);
+    const uint32_t n = b->n <= LIMIT_BATCH ? b->n : 0;
+    char nonce[24];
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    if (phase == BLAME_IDLE || n == 0)
+        return PAWL_OK;
+    snprintf(nonce, sizeof nonce, "%016" PRIx64, b->nonce);
+    if ((rc = sl_q(r->sl, SLQ_BLAME_PUT, &q, e)) != PAWL_OK)
+        return rc;
+    sl_text(q, 1, nonce);
+    sqlite3_bind_int64(q, 2, r->sl->env->wall_us(r->sl->env->ctx));
+    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK)
+        return rc;
+    if (sqlite3_changes(r->sl->db) != 1)
+        return PAWL_OK; /* read before */
+    if (phase == BLAME_COMMIT && !b->alone) {
+        for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)
+            rc = blame_job(r, b->jobs[i].id, b->jobs[i].runs, false, e);
+        return rc;
+    }
+    const uint32_t hand = phase == BLAME_COMMIT ? 0 : b->hand;
+    return hand < n ? blame_job(r, b->jobs[hand].id, b->jobs[hand].runs, leased_n == 0, e)
+        : PAWL_OK;
+}
