@@ -31,14 +31,15 @@ class Docs(PawlTest):
         db = sqlite3.connect(self.db)
         tables = {r[0][7:] for r in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"
                                                " AND name LIKE 'pawl_x_%'")}
-        sql = {r[0]: r[1] for r in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+        sql = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
         db.close()
         states = {w for line in self.ok("debug", "lifecycle").splitlines()[1:]
                   for w in (line.split()[0], line.split()[2])} - {"pruned"}
         self.assertLessEqual(states, tables)
-        classes = set(re.findall(r"'(\w+)'", re.search(r"class +TEXT.*?CHECK \(class IN \((.*?)\)\)",
-                                                       sql["pawl_x_dead"], re.S).group(1)))
-        written = set(re.findall(r"^\| ([a-z_, ]+) \| ", page("doc/lifecycle.md").split("## Classes")[1], re.M))
+        listed = re.search(r"class +TEXT.*?CHECK \(class IN \((.*?)\)\)", sql["pawl_x_dead"], re.S)
+        classes = set(re.findall(r"'(\w+)'", listed.group(1)))
+        table = page("doc/lifecycle.md").split("## Classes")[1]
+        written = set(re.findall(r"^\| ([a-z_, ]+) \| ", table, re.M))
         written = {c for row in written for c in row.split(", ")} - {"class"}
         self.assertEqual(classes, written)
 
@@ -46,13 +47,15 @@ class Docs(PawlTest):
         self.ok("init")
         db = sqlite3.connect(self.db)
         text = page("doc/schema.md")
-        for view in ("pawl_jobs", "pawl_attempts", "pawl_queues", "pawl_tasks", "pawl_last", "pawl_enqueue"):
+        for view in ("pawl_jobs", "pawl_attempts", "pawl_queues", "pawl_tasks", "pawl_last",
+                     "pawl_enqueue"):
             for column in (d[0] for d in db.execute(f"SELECT * FROM {view} LIMIT 0").description):
                 self.assertRegex(text, r"\b%s\b" % column, f"{view}.{column}")
         db.close()
 
     def test_config_examples_are_accepted(self):
-        for i, text in enumerate(blocks(page("doc/config.md"), "ini") + blocks(page("README.md"), "ini")):
+        examples = [b for name in ("doc/config.md", "README.md") for b in blocks(page(name), "ini")]
+        for i, text in enumerate(examples):
             for name in re.findall(r"@(\S+\.sql)", text):
                 os.makedirs(os.path.join(self.dir, os.path.dirname(name)), exist_ok=True)
                 with open(os.path.join(self.dir, name), "w") as f:
@@ -61,13 +64,22 @@ class Docs(PawlTest):
             self.ok("conf", "check", "-c", path)
 
     def test_links_and_named_tests_exist(self):
-        for name in ["README.md", "CONTRIBUTING.md", "example/README.md"] + [
-                "doc/" + n for n in sorted(os.listdir(os.path.join(ROOT, "doc"))) if n.endswith(".md")]:
+        names = sorted(n for n in os.listdir(os.path.join(ROOT, "doc")) if n.endswith(".md"))
+        for name in ["README.md", "CONTRIBUTING.md", "example/README.md"] + ["doc/" + n for n in names]:
             text, here = page(name), os.path.dirname(os.path.join(ROOT, name))
             for link in re.findall(r"\]\(([^)#:]+)\)", text):
                 self.assertTrue(os.path.exists(os.path.join(here, link)), f"{name}: {link}")
-            for path in re.findall(r"\b((?:test|doc|src|sql|tool|demo|example)/[\w./-]+\.(?:c|h|py|md|sql))\b", text):
+            for path in re.findall(r"\b((?:test|doc|src|sql|tool|demo|example)/"
+                                   r"[\w./-]+\.(?:c|h|py|md|sql))\b", text):
                 self.assertTrue(os.path.exists(os.path.join(ROOT, path)), f"{name}: {path}")
+
+    def test_every_page_is_reachable_from_readme(self):
+        readme, manual = page("README.md"), page("man/pawl.1")
+        for name in os.listdir(os.path.join(ROOT, "doc")):
+            if name.endswith(".md"):
+                self.assertIn(f"(doc/{name})", readme)
+        self.assertIn("doc/exec.md", manual)
+        self.assertIn("(exec.md)", page("doc/config.md"))
 
     def test_readme_tutorial_does_what_it_says(self):
         text = page("README.md").split("## Five minutes")[1].split("## Where to go on")[0]
@@ -81,14 +93,15 @@ class Docs(PawlTest):
                     f.write(body)
                 continue
             for line in self.commands(body):
-                done = subprocess.run(["sh", "-c", line], cwd=self.dir, env=env, capture_output=True,
-                                      text=True, timeout=90)
+                done = subprocess.run(["sh", "-c", line], cwd=self.dir, env=env, timeout=90,
+                                      capture_output=True, text=True)
                 out.setdefault(line.split("  #")[0].strip(), []).append(done)
         said = {k: [d.stdout.strip() for d in v] for k, v in out.items()}
         self.assertEqual(said["sqlite3 shop.db 'SELECT * FROM product'"], ["mug|900|1\ntea|300|2"])
         self.assertIn("3|1", [d for v in said.values() for d in v])
-        self.assertIn("duplicate", "".join(d.stderr for d in out[
-            "pawl enqueue set_price '{\"sku\":\"tea\",\"price\":300,\"version\":2}' --key price-2"]))
+        again = ("pawl enqueue set_price '{\"sku\":\"tea\",\"price\":300,\"version\":2}'"
+                 " --key price-2")
+        self.assertIn("duplicate", "".join(d.stderr for d in out[again]))
         self.assertIn("exhausted", said["pawl job 3"][0])
         self.assertIn("partner is down", said["pawl job 3"][0])
         first, second = out["pawl dead replay 3"]
