@@ -33,7 +33,7 @@ enum {
     LOOK_MIN_US = 500,             /* wake-ups that bring nothing are followed less closely */
     LOOK_MAX_US = 16 * 1000,
     LOOK_QUIET_US = 100 * 1000,
-    PATIENCE_US = 1000 * 1000,
+    PATIENCE_US = 3500 * 1000, /* longer than a user who thinks for a moment */
 };
 
 bool super_passing(enum pawl_rc rc)
@@ -231,6 +231,7 @@ static void timers(struct sup *s, int64_t now_us)
     if (now_us >= s->poll_at_us) {
         s->poll_at_us = now_us + POLL_US;
         foreign_commit(s);
+        partner_watch(s, now_us);
     }
     if (now_us >= s->due_at_us || now_us >= s->look_anyway_at_us) {
         s->look = true;
@@ -276,6 +277,8 @@ static int64_t next_instant(const struct sup *s)
 
 static void on_signal(struct sup *s, uint32_t sig, int64_t now_us)
 {
+    int64_t for_us = 0, job;
+
     switch (sig) {
     case SIGTERM:
     case SIGINT:
@@ -290,10 +293,12 @@ static void on_signal(struct sup *s, uint32_t sig, int64_t now_us)
                  "ignored: to read the configuration again, start the worker again", NULL);
         break;
     case SIGUSR2:
+        job = partner_job(s, now_us, &for_us);
         log_line(LOG_INFO, "worker.state", "s:worker", s->id, "i:slots", (int64_t)s->slots_n,
                  "i:busy", (int64_t)(s->slots_n - count(s, SLOT_FREE)), "i:running",
                  (int64_t)count(s, SLOT_RUNNING), "i:draining", (int64_t)(s->phase != PHASE_WORK),
-                 "i:runner_pid", partner_gone(s) ? 0 : (int64_t)s->partner.pid, NULL);
+                 "i:runner_pid", partner_gone(s) ? 0 : (int64_t)s->partner.pid,
+                 "d:runner_job", job, "t:runner_for", for_us, NULL);
         break;
     default:
         break; /* CHLD: children are watched one by one */

@@ -71,7 +71,7 @@ class Renewal(FieldTest):
         self.wait_log(a, "event=worker.frozen")
         page = self.job(job)
         self.assertEqual(page["result"], "%s 2" % worker_id(self.log(b)))
-        self.assertEqual((page["lost"], page["failures"]), (1, 0))
+        self.assertEqual((page["releases"], page["failures"]), (1, 0))
         self.work()
         self.assertEqual((len(self.fx()), len(self.attempts(job))), (1, 2))
 
@@ -95,8 +95,8 @@ class Frozen(FieldTest):
         a.send_signal(signal.SIGCONT)
         self.wait_log(a, "event=job.fenced")
         self.assertEqual(self.job(job), before)
-        self.assertEqual((before["lost"], before["failures"], before["error"]), (1, 0, None))
-        self.assertEqual([x["outcome"] for x in before["attempts"]], ["lost"])
+        self.assertEqual((before["releases"], before["failures"], before["error"]), (1, 0, None))
+        self.assertEqual([x["outcome"] for x in before["attempts"]], ["released"])
         self.assertEqual(self.stats()["fenced"], 1)
         self.assertEqual(len(self.attempts(job)), 2)
         self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0))
@@ -186,7 +186,7 @@ class Race(FieldTest):
         self.work()
         for worker in workers:
             self.assertEqual(self.stop_worker(worker), 0)
-        self.assertGreater(self.sql("SELECT count(*) FROM pawl_attempts WHERE outcome IN ('lost', 'suspect')")
+        self.assertGreater(self.sql("SELECT count(*) FROM pawl_attempts WHERE outcome IN ('lost', 'suspect', 'released')")
                            [0][0], 0, "nothing was recovered: this run proved nothing")
         self.assertEqual(self.sql("SELECT what, count(*) FROM audit GROUP BY 1"), [("INSERT done", 2 * jobs_n)])
         self.assertEqual(self.sql("SELECT count(DISTINCT job_id) FROM audit"), [(2 * jobs_n,)])
@@ -222,7 +222,7 @@ class Dead(FieldTest):
         self.worker()
         self.wait_state(job, "done")
         self.assertEqual([x.n for x in self.attempts(job)], [1, 2])
-        self.assertEqual(self.job(job)["lost"], 1)
+        self.assertEqual(self.job(job)["releases"], 1)
 
     def case_20_expired_lease_does_not_use_up_a_failure(self):
         job = self.act("1/sleep:60 who", "--max-retries", "0")
@@ -233,7 +233,7 @@ class Dead(FieldTest):
         self.worker()
         self.wait_state(job, "ready")
         page = self.job(job)
-        self.assertEqual((page["failures"], page["lost"], page["dead_class"]), (0, 1, None))
+        self.assertEqual((page["failures"], page["releases"], page["dead_class"]), (0, 1, None))
         self.ok("resume", "default")
         self.wait_state(job, "done")
         self.assertEqual(len(self.attempts(job)), 2)
