@@ -26,6 +26,7 @@ struct section {
 };
 
 static const char *const own_keys[] = {"sql", "exec", "optional", "env.NAME"};
+#define SQL_HARD_LIMIT_US INT64_C(60000000) /* it holds SQLite's one write lock meanwhile */
 enum { OWN_KEY_N = sizeof own_keys / sizeof own_keys[0], KEY_N_MAX = 64 };
 
 /* Bound by Pawl, not by args. */
@@ -274,6 +275,9 @@ static enum pawl_rc check_handler(struct section *s)
                          s->head->name);
     }
     s->t->kind = sql != NULL ? HANDLER_SQL : HANDLER_EXEC;
+    if (sql != NULL && find(s, "hard_limit") == NULL) {
+        s->t->policy.hard_limit_us = SQL_HARD_LIMIT_US;
+    }
     for (; *wrong != NULL; wrong++) {
         if ((it = find(s, *wrong)) == NULL) continue;
         return parse_bad(s->p, it->line, "%s means nothing to an %s task; take it out", *wrong,

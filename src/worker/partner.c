@@ -20,7 +20,8 @@
 
 extern char **environ;
 
-enum { BACKOFF_MIN_US = 100 * 1000, BACKOFF_MAX_US = 5000 * 1000, STEADY_US = 10 * 1000 * 1000 };
+enum { BACKOFF_MIN_US = 100 * 1000, BACKOFF_MAX_US = 5000 * 1000, STEADY_US = 10 * 1000 * 1000,
+       LONG_US = 5 * 1000 * 1000 /* a job that keeps the write lock this long is named */ };
 
 bool partner_gone(const struct sup *s)
 {
@@ -176,6 +177,36 @@ static void died(struct sup *s, int64_t now_us)
              (int64_t)code, "i:signal", (int64_t)sig, "t:restart_in", p->backoff_us, NULL);
     p->charge = true;
     p->signal = sig;
+}
+
+/* --- what it is on --- */
+
+int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us)
+{
+    int64_t since_us = 0, job = partner_gone(s) ? 0 : store_in_hand(s->st, &since_us);
+
+    *for_us = job != 0 && now_us > since_us ? now_us - since_us : 0;
+    return job;
+}
+
+static bool take_task(void *ctx, const struct pawl_job *job)
+{
+    snprintf(ctx, LIMIT_NAME_BYTES + 1, "%s", job->task);
+    return false;
+}
+
+void partner_watch(struct sup *s, int64_t now_us)
+{
+    char task[LIMIT_NAME_BYTES + 1] = "?";
+    struct pawl_error e = {0};
+    int64_t for_us = 0, job = partner_job(s, now_us, &for_us);
+
+    if (job == 0 || for_us < LONG_US || s->partner.long_since_us == now_us - for_us) return;
+    s->partner.long_since_us = now_us - for_us;
+    if (store_job(s->st, job, take_task, task, &e) != PAWL_OK) task[0] = '?', task[1] = '\0';
+    log_line(LOG_WARN, "effect.long", "s:worker", s->id, "d:job", job, "s:task", task, "t:for",
+             for_us, "i:runner_pid", (int64_t)s->partner.pid, "s:why",
+             "its statements hold the store's write lock; its hard_limit interrupts them", NULL);
 }
 
 /* --- the conversation --- */

@@ -34,6 +34,7 @@ struct partner {
     bool charge;                 /* it died: its job is not charged yet */
     int signal;                  /* that killed it, -1: none */
     int64_t start_at_us, up_at_us, backoff_us;
+    int64_t long_since_us;       /* the job in hand since then was named already */
 };
 
 struct sup {
@@ -99,6 +100,8 @@ bool partner_still(struct sup *s);                    /* it holds still for a le
 void partner_arbitrate(struct sup *s);                /* let it go on when that suspect is over */
 void partner_drain(struct sup *s);
 void partner_signal(struct sup *s, int sig);
+void partner_watch(struct sup *s, int64_t now_us);    /* says once when its job takes long */
+int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us); /* in hand; 0: none */
 bool partner_gone(const struct sup *s);
 
 /* drain.c */

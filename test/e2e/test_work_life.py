@@ -304,6 +304,31 @@ class RunnerTest(WorkTest):
         self.assertEqual({self.job(i)["state"] for i in ids}, {"done"})
         self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(3,)])
 
+    def test_long_statement_is_named_once_with_its_job(self):
+        self.conf("[task slow]\nsql = " + FOREVER + "hard_limit = 7s\nmax_retries = 0\n")
+        job = self.enqueue("slow")
+        worker = self.start_worker()
+        self.wait_log(worker, "event=effect.long")
+        worker.send_signal(signal.SIGUSR2)
+        self.wait_log(worker, "event=worker.state")
+        self.wait_state(job, "dead", deadline=30)
+        log = self.log(worker)
+        said = [line for line in log.splitlines() if "event=effect.long" in line]
+        self.assertEqual(len(said), 1, log)
+        self.assertRegex(said[0], r"warn event=effect.long .*job=%s task=slow for=" % job)
+        self.assertRegex(log, r"event=worker.state .*runner_job=%s runner_for=" % job)
+
+    def test_busy_store_names_who_holds_it(self):
+        self.conf("[task slow]\nsql = " + FOREVER + "hard_limit = 30s\n")
+        self.enqueue("slow")
+        worker = self.start_worker()
+        self.wait_log(worker, "event=effect.long")
+        said = self.fails(75, "enqueue", "slow")
+        self.assertIn("the pawl process %d has kept" % self.runner_of(worker), said)
+        self.assertIn("a long statement of a job", said)
+        worker.kill()
+        worker.wait()
+
     def test_second_signal_interrupts_a_statement_at_no_cost(self):
         self.conf("[task slow]\nsql = " + FOREVER)
         job = self.enqueue("slow")

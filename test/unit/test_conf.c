@@ -193,6 +193,20 @@ START_TEST(test_conf_defaults)
 }
 END_TEST
 
+START_TEST(test_conf_sql_tasks_have_a_short_hard_limit)
+{
+    struct pawl_error e = {0};
+    struct conf *c = NULL;
+
+    ck_assert_int_eq(read_text("[task a]\nsql = SELECT 1\n[task b]\nsql = SELECT 1\n"
+                               "hard_limit = 5m\n[task c]\nexec = x\n", &c, &e), PAWL_OK);
+    ck_assert_int_eq(c->tasks[0].policy.hard_limit_us, INT64_C(60000000));
+    ck_assert_int_eq(c->tasks[1].policy.hard_limit_us, INT64_C(300000000));
+    ck_assert_int_eq(c->tasks[2].policy.hard_limit_us, INT64_C(3600000000));
+    conf_free(&c);
+}
+END_TEST
+
 START_TEST(test_conf_db_is_relative_to_the_file)
 {
     static const struct {
@@ -592,6 +606,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_conf_full_file_is_read);
     tcase_add_test(tc, test_conf_crlf_is_the_same);
     tcase_add_test(tc, test_conf_defaults);
+    tcase_add_test(tc, test_conf_sql_tasks_have_a_short_hard_limit);
     tcase_add_test(tc, test_conf_db_is_relative_to_the_file);
     tcase_add_test(tc, test_conf_sql_from_a_file);
     tcase_add_test(tc, test_conf_file_that_cannot_be_read);

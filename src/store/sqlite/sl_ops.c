@@ -114,6 +114,11 @@ static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
     return PAWL_OK;
 }
 
+static int64_t op_in_hand(struct store *st, int64_t *since_us)
+{
+    return side_in_hand(&sl_of(st)->side, since_us);
+}
+
 static void op_patience(struct store *st, int64_t wait_us) { sl_of(st)->wait_us = wait_us; }
 static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->side); }
 static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->side); }
@@ -153,6 +158,7 @@ static const struct store_ops ops = {
     .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
+    .in_hand = op_in_hand,
 };
 
 static struct sqlite *make(const char *path, const struct store_opts *o)

@@ -239,7 +239,19 @@ void side_blame_hand(struct side *s, uint32_t i)
     if (s->w == NULL)
         return;
     s->w->blame.hand = i;
+    atomic_store(&s->w->blame.hand_us, env_real()->mono_us(env_real()->ctx));
     atomic_store(&s->w->blame.phase, BLAME_HAND);
+}
+
+int64_t side_in_hand(const struct side *s, int64_t *since_us)
+{
+    const struct side_blame *b = s->w != NULL ? &s->w->blame : NULL;
+
+    *since_us = 0;
+    if (b == NULL || atomic_load(&b->phase) == BLAME_IDLE || b->hand >= LIMIT_BATCH)
+        return 0;
+    *since_us = atomic_load(&b->hand_us);
+    return b->jobs[b->hand].id;
 }
 
 void side_blame_commit(struct side *s)

@@ -131,6 +131,18 @@ void side_close(struct side *s)
     s->held = false;
 }
 
+static enum pawl_rc busy(const struct side *s, int64_t wait_us, struct pawl_error *e)
+{
+    const long long pid = (long long)atomic_load(&s->page->holder_pid);
+    char who[64] = "another pawl process";
+
+    if (pid > 0)
+        snprintf(who, sizeof who, "the pawl process %lld", pid);
+    return pawl_fail(e, PAWL_BUSY, "the store is busy: %s has kept its write lock for %lld s: a"
+                     " long statement of a job, or a stopped process; try again", who,
+                     (long long)(wait_us / 1000000));
+}
+
 enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
 {
     const int64_t start = mono_us(), until = start + wait_us;
@@ -148,15 +160,14 @@ enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
         if (errno != EWOULDBLOCK && errno != EINTR)
             return pawl_fail_errno(e, errno, "side lock");
         if (now >= until)
-            return pawl_fail(e, PAWL_BUSY, "the store is busy: another pawl process has kept its"
-                             " write lock for %lld s; try again, or look for a stopped process",
-                             (long long)(wait_us / 1000000));
+            return busy(s, wait_us, e);
         atomic_store(&s->page->waiting_us, now);
         side_beat(s); /* waiting is not freezing */
         nap_us(nap);
         nap = nap < 400 ? nap * 2 : 400;
     }
     s->held = true;
+    atomic_store(&s->page->holder_pid, getpid());
     /* A gap in which no pawl process writes: everybody queues behind the lock we hold. */
     if ((gap = pace_gap(&s->page->pace, mono_us())) > 0)
         nap_us(gap);
@@ -168,6 +179,7 @@ void side_unlock(struct side *s)
     if (!s->held)
         return;
     atomic_store(&s->page->last_pid, getpid());
+    atomic_store(&s->page->holder_pid, 0);
     s->held = false;
     flock(s->lock_fd, LOCK_UN);
 }

@@ -27,6 +27,7 @@ struct side_blame {
     _Atomic uint32_t phase;      /* written last */
     uint32_t n, hand, alone;
     uint64_t nonce;              /* random per batch */
+    _Atomic int64_t hand_us;     /* monotonic: since when this one is in hand */
     struct { int64_t id, runs; } jobs[LIMIT_BATCH];
 };
 /* The content of a worker's file. */
@@ -42,7 +43,8 @@ struct side_worker {
 struct side_page {
     struct pace pace;
     _Atomic int64_t waiting_us;     /* when somebody last found it taken */
-    _Atomic int64_t last_pid;
+    _Atomic int64_t last_pid;       /* who let it go last */
+    _Atomic int64_t holder_pid;     /* who holds it; 0: nobody, or one that was killed */
     _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
 };
 struct side_share { unsigned mode, gid; };
@@ -102,6 +104,8 @@ void side_forget(struct side *s, struct side_peer *p, bool unlink_it);
 void side_blame_batch(struct side *s, uint64_t nonce, bool alone);
 void side_blame_job(struct side *s, uint32_t i, int64_t id, int64_t runs); /* fills the list */
 void side_blame_hand(struct side *s, uint32_t i);
+/* The job in hand of our worker's runner: its id and since when (monotonic); 0: none. */
+int64_t side_in_hand(const struct side *s, int64_t *since_us);
 void side_blame_commit(struct side *s);
 void side_blame_clear(struct side *s);
 
