@@ -267,11 +267,23 @@ static enum pawl_rc pragma_is(struct sqlite *sl, const char *sql, const char *wa
     return rc;
 }
 
+/* When several make a store at once, SQLite may refuse this one BUSY without asking the busy handler
+ * (a lock that would have to be upgraded): so ask again here, as long as the handler would. */
+static enum pawl_rc wal_mode(struct sqlite *sl, struct pawl_error *e)
+{
+    enum pawl_rc rc;
+
+    for (int i = 0;; i++)
+        if ((rc = pragma_is(sl, "PRAGMA journal_mode = WAL", "wal", e)) != PAWL_BUSY ||
+            on_busy(sl, i) == 0)
+            return rc;
+}
+
 static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
 {
     enum pawl_rc rc;
 
-    if ((rc = pragma_is(sl, "PRAGMA journal_mode = WAL", "wal", e)) != PAWL_OK)
+    if ((rc = wal_mode(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = sl_exec(sl, "PRAGMA synchronous = FULL", e)) != PAWL_OK)
         return rc;
