@@ -58,21 +58,24 @@ static void init_it(struct fx *f, void *ctx)
 
 START_TEST(each_store_twenty_installers_make_one_store)
 {
-    enum { N = 20 };
-    struct crowd *c = fx_shared(sizeof *c);
+    enum { N = 20, ROUNDS = 6 };
     pid_t pids[N];
     struct fx f;
 
-    empty_place(&f, _i);
-    for (int i = 0; i < N; i++)
-        pids[i] = fx_child_bare(&f, init_it, c);
-    for (int i = 0; i < N; i++)
-        fx_wait_ok(pids[i]);
-    ck_assert_int_eq(c->made, 1);
-    fx_open(&f);
-    ck_assert_int_eq(fx_stat(&f, "ready"), N);
-    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_migration"), 1);
-    fx_end(&f);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct crowd *c = fx_shared(sizeof *c);
+
+        empty_place(&f, _i);
+        for (int i = 0; i < N; i++)
+            pids[i] = fx_child_bare(&f, init_it, c);
+        for (int i = 0; i < N; i++)
+            fx_wait_ok(pids[i]);
+        ck_assert_int_eq(c->made, 1);
+        fx_open(&f);
+        ck_assert_int_eq(fx_stat(&f, "ready"), N);
+        ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_migration"), 1);
+        fx_end(&f);
+    }
 }
 END_TEST
 

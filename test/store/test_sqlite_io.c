@@ -43,15 +43,17 @@ static void produce(struct fx *f, int64_t *accepted)
 }
 
 /* Everything is closed and opened as a new process would, faults over: what was acknowledged is
- * there, ended well, and was charged nothing. */
-static void audit(struct fx *f, const int64_t *accepted, int64_t rounds)
+ * there, ended well, and was charged nothing. But for this: a job that met faults twice in a row,
+ * alone, and then the store proved sound, is charged one failure; so many may fall together. */
+static void audit(struct fx *f, const int64_t *accepted, int64_t rounds, int64_t charged_max)
 {
     fx_shut(f);
     fx_open(f);
     fx_check(f);
     for (int i = 0; i < JOBS; i++)
         ck_assert_int_eq(fx_numf(f, "SELECT count(*) FROM pawl_x_done WHERE job_id = %" PRId64
-                                 " AND failures + lost = 0", accepted[i]), 1);
+                                 " AND failures <= %" PRId64 " AND lost = 0", accepted[i],
+                                 charged_max), 1);
     ck_assert_int_eq(fx_num(f, "SELECT count(*) FROM pawl_x_job"), rounds * JOBS);
 }
 
@@ -126,7 +128,7 @@ static void count_down(scenario_fn *scenario, size_t how, bool effects)
         fx_join(&f);
         scenario(&f, accepted);
         fired = vfs_disarm();
-        audit(&f, accepted, n + 1);
+        audit(&f, accepted, n + 1, faults[how].times > 1 ? 1 : 0);
         if (effects) {
             ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM fx"), (n + 1) * JOBS);
             ck_assert_int_eq(fx_num(&f, "SELECT count(DISTINCT job) FROM fx"), (n + 1) * JOBS);
