@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """soak.py - the base case, over and over: nothing lost, nothing doubled, whatever is killed.
 
-One run: a fresh store, N keyed effects sent twice (the producer is killed too, and sends again), two
-workers, SIGKILL of everything at random moments, restarts, until the queue is empty. Then the effects
-are counted from outside and `pawl check` is run. A job ended poison is no loss of the machinery (three
-kills hit the very same job), but it is counted, replayed as an operator would, and reported.
+One run: a fresh store, N keyed effects sent twice (the producer is killed too, and sends again),
+two workers, SIGKILL of everything at random moments, restarts, until the queue is empty. Then the
+effects are counted from outside and `pawl check` is run. A job ended poison is no loss of the
+machinery (three kills hit the very same job), but it is counted, replayed as an operator would, and
+reported.
 
 usage: soak.py [--runs 200] [--jobs 2000] [--seed N] [--exec-jobs 60] [--pawl BIN]
 """
@@ -52,7 +53,8 @@ class Run:
         return os.path.join(self.dir, name)
 
     def cli(self, *args, **kw):
-        return subprocess.run([self.pawl, *args], cwd=self.dir, capture_output=True, text=True, **kw)
+        return subprocess.run([self.pawl, *args], cwd=self.dir, capture_output=True, text=True,
+                              **kw)
 
     def prepare(self):
         with open(self.path("child.sh"), "w") as f:
@@ -66,8 +68,9 @@ class Run:
         db.execute("CREATE TABLE fx (job INTEGER, key TEXT)")
         db.commit()
         db.close()
-        lines = [{"task": "effect", "args": {"k": f"e{i}"}, "key": f"e{i}"} for i in range(self.jobs)]
-        lines += [{"task": "child", "args": {"k": f"c{i}"}, "key": f"c{i}"} for i in range(self.exec_jobs)]
+        lines = [{"task": task, "args": {"k": f"{task[0]}{i}"}, "key": f"{task[0]}{i}"}
+                 for task, n in (("effect", self.jobs), ("child", self.exec_jobs))
+                 for i in range(n)]
         self.rng.shuffle(lines)
         with open(self.path("feed.jsonl"), "w") as f:
             f.writelines(json.dumps(x) + "\n" for x in lines)
@@ -154,7 +157,8 @@ class Run:
         n, distinct = db.execute("SELECT count(*), count(DISTINCT key) FROM fx").fetchone()
         left = db.execute("SELECT state, count(*) FROM pawl_jobs WHERE state <> 'done'"
                           " AND replayed_as IS NULL GROUP BY 1").fetchall()
-        child = db.execute("SELECT count(*) FROM pawl_jobs WHERE task = 'child' AND state = 'done'").fetchone()[0]
+        child = db.execute("SELECT count(*) FROM pawl_jobs WHERE task = 'child'"
+                           " AND state = 'done'").fetchone()[0]
         db.close()
         if distinct != self.jobs:
             faults.append(f"lost: {self.jobs - distinct} effects")
@@ -181,7 +185,8 @@ def main():
     pawl = os.path.abspath(a.pawl) if os.sep in a.pawl else a.pawl
     kills = producer = poison = failed = 0
     begun = time.monotonic()
-    print(f"soak: {a.runs} runs of {a.jobs} effects and {a.exec_jobs} children, seed {a.seed}", flush=True)
+    print(f"soak: {a.runs} runs of {a.jobs} effects and {a.exec_jobs} children, seed {a.seed}",
+          flush=True)
     for i in range(a.runs):
         run = Run(pawl, random.Random(a.seed * 1000 + i), a.jobs, a.exec_jobs)
         run.prepare()
@@ -199,9 +204,10 @@ def main():
         if sys.stdout.isatty():
             print(f"\r{i + 1}/{a.runs} runs, {kills} kills", end="", flush=True)
         elif (i + 1) % 20 == 0:
-            print(f"{i + 1}/{a.runs} runs, {kills} kills of everything, {failed} faulty", flush=True)
-    print(f"\nsoak: {a.runs} runs, {kills} kills of everything, {producer} producers killed, {poison} jobs"
-          f" ended poison and were replayed, {time.monotonic() - begun:.0f} s")
+            print(f"{i + 1}/{a.runs} runs, {kills} kills of everything, {failed} faulty",
+                  flush=True)
+    print(f"\nsoak: {a.runs} runs, {kills} kills of everything, {producer} producers killed,"
+          f" {poison} jobs ended poison and were replayed, {time.monotonic() - begun:.0f} s")
     print(f"{a.runs - failed} passed, {failed} failed")
     return 1 if failed else 0
 

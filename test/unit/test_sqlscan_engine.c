@@ -14,8 +14,9 @@ static const char *const pieces[] = {
     "-- :no\n", "/* :no */", "/*'*/", "(", ")", "(:a)", "+", "-", "||", "->>", ",", ",", ",", ",",
     " ", " ", " ", "AS", "AS y", "e'x'", "E", "X'00'", "::", ":", "::int", "$", "$a", "$$", "?",
     "?1", "@a", "@", "#", "#1", ":a::b", ":a(b)", ":\xc3\xa9", "\xc3\xa9", ":a\xc3\xa9", "x$y",
-    ";", "'", "\"", "[", "`", "--", "/*", "*/", "NOT", "IN(:a)", "LIMIT:b", "FROM t", "WHERE", "x=:a",
-    "ORDER BY", "GROUP BY", "IS NOT NULL", "COLLATE nocase", "CASE WHEN :a THEN :b END", "\\'", "\\",
+    ";", "'", "\"", "[", "`", "--", "/*", "*/", "NOT", "IN(:a)", "LIMIT:b", "FROM t", "WHERE",
+    "x=:a", "ORDER BY", "GROUP BY", "IS NOT NULL", "COLLATE nocase", "CASE WHEN :a THEN :b END",
+    "\\'", "\\",
 };
 
 static size_t make(const struct env *env, char *out, size_t cap)
