@@ -137,6 +137,7 @@ struct pawl_job {
     size_t args_bytes;
     int64_t version;
     bool has_version, suspect;
+    bool task_paused, queue_paused; /* its task, its queue: nothing of it starts */
     int priority, max_retries; /* -1: the task's policy */
     int64_t created_at_us, run_at_us, expires_at_us, started_at_us, ended_at_us;
     int64_t runs, failures, lost, releases, snoozes;
@@ -217,6 +218,7 @@ struct pawl_queue_stat {
     bool paused;
     int64_t due, later, running, dead;
     int64_t oldest_due_at_us; /* 0: none due */
+    const char *paused_tasks; /* of jobs that wait here: names, with commas between; NULL: none */
 };
 typedef bool pawl_queue_fn(void *ctx, const struct pawl_queue_stat *q);
 PAWL_MUST_USE enum pawl_rc pawl_queues(struct pawl *p, pawl_queue_fn *fn, void *ctx,

@@ -23,6 +23,7 @@ static bool queue_row(void *vctx, const struct pawl_queue_stat *q)
         cli_json_int(b, "running", q->running);
         cli_json_int(b, "dead", q->dead);
         cli_json_at(b, "oldest_due_at", q->oldest_due_at_us);
+        cli_json_str(b, "paused_tasks", q->paused_tasks);
         buf_puts(b, "}\n");
         return cli_emit(x->c);
     }
@@ -35,11 +36,19 @@ static bool queue_row(void *vctx, const struct pawl_queue_stat *q)
         buf_printf(b, "%10" PRId64 " %10" PRId64 " %10" PRId64 " %10" PRId64 " %8s  ", q->due,
                    q->later, q->running, q->dead, age);
         cli_safe(b, q->queue, 0);
-        buf_printf(b, "%s\n", q->paused ? " (paused)" : "");
+        buf_puts(b, q->paused ? " (paused)" : "");
+        if (q->paused_tasks) {
+            buf_puts(b, " (paused tasks: ");
+            cli_safe(b, q->paused_tasks, 60);
+            buf_putc(b, ')');
+        }
+        buf_putc(b, '\n');
     } else {
         cli_safe(b, q->queue, 0);
-        buf_printf(b, "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%s\t%s\n", q->due,
+        buf_printf(b, "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%s\t%s\t", q->due,
                    q->later, q->running, q->dead, age, q->paused ? "paused" : "open");
+        cli_safe(b, q->paused_tasks ? q->paused_tasks : "-", 0);
+        buf_putc(b, '\n');
     }
     return cli_emit(x->c);
 }
@@ -93,7 +102,7 @@ const struct cmd_entry cmd_queues = {
     .examples = queues_examples,
     .run = queues_run,
     .notes = "Elsewhere than on a terminal tab-separated: queue, due, later, running, dead, age\n"
-             "of the oldest due job, open or paused.\n",
+             "of the oldest due job, open or paused, paused tasks that have jobs waiting in it.\n",
 };
 
 static const char *const stats_examples[] = {"pawl stats --json", NULL};

@@ -12,7 +12,7 @@ enum { PAGE_TEXT_BYTES = 4096 }; /* of args and result; --json shows all */
 
 struct page {
     struct cli *c;
-    bool only_dead, not_dead;
+    bool only_dead, not_dead, task_paused, queue_paused;
     int64_t id, replayed_as, run_at_us, attempts, attempts_shown;
     enum pawl_state state;
     char task[80], queue[80];
@@ -121,6 +121,8 @@ static bool page_job(void *ctx, const struct pawl_job *j)
     p->replayed_as = j->replayed_as;
     p->run_at_us = j->run_at_us;
     p->attempts = j->attempts;
+    p->task_paused = j->task_paused;
+    p->queue_paused = j->queue_paused;
     snprintf(p->task, sizeof p->task, "%s", j->task ? j->task : "");
     snprintf(p->queue, sizeof p->queue, "%s", j->queue ? j->queue : "");
     p->not_dead = p->only_dead && j->state != PAWL_STATE_DEAD;
@@ -205,6 +207,12 @@ static void hint(struct page *p)
     else if (p->state == PAWL_STATE_DEAD)
         buf_printf(b, "\nnext: pawl dead replay %" PRId64 " (--args JSON to fix the args), or "
                    "pawl dead discard %" PRId64 " --reason TEXT\n", id, id);
+    else if (p->state == PAWL_STATE_READY && p->queue_paused)
+        buf_printf(b, "\nnext: its queue is paused; pawl resume %s; pawl cancel %" PRId64 "\n",
+                   p->queue, id);
+    else if (p->state == PAWL_STATE_READY && p->task_paused)
+        buf_printf(b, "\nnext: its task is paused; pawl resume --task %s; pawl cancel %" PRId64
+                   "\n", p->task, id);
     else if (p->state == PAWL_STATE_READY && p->run_at_us > cli_now_us())
         buf_printf(b, "\nnext: pawl run-now %" PRId64 " skips the wait; pawl cancel %" PRId64 "\n",
                    id, id);

@@ -42,6 +42,7 @@ void show_job_json(struct buf *b, const struct pawl_job *j)
     cli_json_int(b, "snoozes", j->snoozes);
     opt_int(b, "max_retries", j->max_retries, j->max_retries >= 0);
     cli_json_bool(b, "suspect", j->suspect);
+    cli_json_bool(b, "paused", j->task_paused || j->queue_paused);
     cli_json_str(b, "entity", j->entity);
     opt_int(b, "version", j->version, j->has_version);
     cli_json_str(b, "serial", j->serial);
@@ -139,7 +140,9 @@ char *show_age(int64_t us, char *buf, size_t n)
 static void remark(struct buf *b, const struct pawl_job *j, int64_t now_us, size_t width)
 {
     char age[32];
-    if (j->state == PAWL_STATE_READY && j->run_at_us > now_us)
+    if (j->state == PAWL_STATE_READY && (j->task_paused || j->queue_paused))
+        buf_printf(b, "paused (%s)", j->queue_paused ? "queue" : "task");
+    else if (j->state == PAWL_STATE_READY && j->run_at_us > now_us)
         buf_printf(b, "in %s%s", show_age(j->run_at_us - now_us, age, sizeof age),
                    j->failures > 0 ? ", retry" : "");
     else if (j->state == PAWL_STATE_READY)

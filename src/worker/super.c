@@ -214,7 +214,8 @@ static void end_when_empty(struct sup *s, int64_t now_us)
     } else if (left.due == 0 && left.running == 0 && left.retrying == 0) {
         log_line(LOG_INFO, "worker.empty", "s:worker", s->id, "i:later", left.later, "i:paused",
                  left.paused, NULL);
-        drain_begin(s, "nothing is left to do", now_us);
+        drain_begin(s, left.paused > 0 ? "nothing is left to do but what is paused"
+                                   : "nothing is left to do", now_us);
     } else if (left.due > 0) {
         s->look = true;
     }

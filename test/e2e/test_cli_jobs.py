@@ -184,6 +184,29 @@ class Jobs(PawlTest):
         self.fails(64, "prune", "--done-older", "x", says="duration")
 
 
+class Paused(PawlTest):
+    def test_paused_jobs_say_so_and_how_to_go_on(self):
+        self.conf(CONF)
+        self.sql("CREATE TABLE note(text TEXT)")
+        self.ok("apply", "-c", "pawl.conf")
+        job = self.enqueue("note", '{"text":"x"}')
+        self.enqueue("other")
+        self.ok("pause", "--task", "note")
+        self.assertEqual(self.ok("jobs", "--task", "note").strip().split("\t")[-1], "paused (task)")
+        self.assertIn("its task is paused; pawl resume --task note", self.ok("job", job))
+        self.assertTrue(self.job(job)["paused"])
+        rows = [line.split("\t") for line in self.ok("queues").splitlines()]
+        self.assertIn(["open", "note"], [r[6:] for r in rows if r[0] == "default"])
+        self.assertEqual(self.json("stats")[0]["paused_tasks"], 1)
+        self.assertIn("nothing is left to do but what is paused", self.work().err)
+        self.ok("resume", "--task", "note")
+        self.ok("pause", "default")
+        self.assertIn("its queue is paused; pawl resume default;", self.ok("job", job))
+        self.ok("resume", "default")
+        self.assertFalse(self.job(job)["paused"])
+        self.assertIn("waits for a worker", self.ok("job", job))
+
+
 class Json(PawlTest):
     def test_every_verb_prints_json_lines(self):
         """Goal: with --json each verb prints objects only, one a line, and at least one."""

@@ -13,7 +13,9 @@
     "id, root_id, gen, replay_of, replayed_as, task, queue, source, key, state, outcome,"         \
     " dead_class, reason, error, args, headers, trace, entity, version, serial, priority,"        \
     " max_retries, created_at_us, run_at_us, expires_at_us, started_at_us, ended_at_us,"          \
-    " runs, failures, lost, releases, snoozes, suspect, worker, result"
+    " runs, failures, lost, releases, snoozes, suspect, worker, result,"                          \
+    " (SELECT t.paused FROM pawl_x_task t WHERE t.name = task),"                                  \
+    " (SELECT q.paused FROM pawl_x_queue q WHERE q.name = queue)"
 
 static enum pawl_state state_parse(const char *s)
 {
@@ -64,6 +66,8 @@ static void read_job_row(sqlite3_stmt *q, struct arena *a, struct pawl_job *j)
     j->worker = sl_dup(a, q, 33);
     j->result = sl_dup(a, q, 34);
     j->result_bytes = (size_t)sqlite3_column_bytes(q, 34);
+    j->task_paused = sqlite3_column_int(q, 35) != 0;
+    j->queue_paused = sqlite3_column_int(q, 36) != 0;
     j->attempts = j->runs - (j->state == PAWL_STATE_DONE); /* a row for every end but success */
 }
 

@@ -23,7 +23,9 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
             "SELECT q.name, q.paused, coalesce(w.due, 0), coalesce(w.later, 0), w.oldest,"
             " (SELECT count(*) FROM pawl_x_running r WHERE r.queue_id = q.id),"
             " (SELECT count(*) FROM pawl_x_dead d JOIN pawl_x_job j ON j.id = d.job_id"
-            "   WHERE j.queue_id = q.id AND d.replayed_as IS NULL)"
+            "   WHERE j.queue_id = q.id AND d.replayed_as IS NULL),"
+            " (SELECT group_concat(t.name, ',') FROM pawl_x_task t WHERE t.paused = 1 AND EXISTS"
+            "   (SELECT 1 FROM pawl_x_ready r WHERE r.task_id = t.id AND r.queue_id = q.id))"
             " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
             "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
             "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q,
@@ -41,6 +43,7 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
         s->oldest_due_at_us = sqlite3_column_int64(q, 4) <= now ? sqlite3_column_int64(q, 4) : 0;
         s->running = sqlite3_column_int64(q, 5);
         s->dead = sqlite3_column_int64(q, 6);
+        s->paused_tasks = sl_dup(&a, q, 7);
     }
     sqlite3_finalize(q);
     for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
@@ -61,6 +64,10 @@ static const struct { const char *name, *sql, *help; } stat_table[] = {
       "dead letters that nobody has replayed" },
     { "dropped", "(SELECT count(*) FROM pawl_x_dropped)", "early-ack losses and discarded jobs" },
     { "cancelled", "(SELECT count(*) FROM pawl_x_cancelled)", "cancelled jobs" },
+    { "paused_tasks", "(SELECT count(*) FROM pawl_x_task WHERE paused = 1)",
+      "tasks that are paused: pawl resume --task TASK" },
+    { "paused_queues", "(SELECT count(*) FROM pawl_x_queue WHERE paused = 1)",
+      "queues that are paused: pawl resume QUEUE" },
     { "keys", "(SELECT count(*) FROM pawl_x_key)", "keys in the dedupe ledger" },
     { "pruned", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'pruned'), 0)",
       "jobs removed by retention" },
