@@ -168,7 +168,7 @@ CREATE TABLE pawl_x_attempt (
     lease_id      BLOB    NOT NULL,
     outcome       TEXT    NOT NULL CHECK (outcome IN ('transient', 'permanent', 'timeout', 'snooze',
                           'discard', 'lost', 'suspect', 'released', 'expired', 'undecodable',
-                          'conflict', 'misuse')),
+                          'conflict', 'misuse', 'cancelled')),
     worker        TEXT,
     host          TEXT,
     build         TEXT,

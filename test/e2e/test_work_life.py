@@ -354,6 +354,21 @@ class RunnerTest(WorkTest):
         self.assertEqual((shown["state"], shown["failures"], shown["lost"]), ("ready", 0, 0), shown)
 
 
+class CancelTest(WorkTest):
+    def test_run_cut_by_cancel_is_an_attempt_and_the_only_one(self):
+        self.hold()
+        job = self.enqueue("hold")
+        worker = self.start_worker()
+        self.wait_started()
+        self.ok("cancel", job)
+        shown = self.job(job)
+        self.assertEqual([a["outcome"] for a in shown["attempts"]], ["cancelled"])
+        self.assertEqual(shown["attempts_n"], 1)
+        self.assertIn(shown["attempts"][0]["worker"], self.log(worker))
+        self.assertIsNotNone(shown["attempts"][0]["started_at"])
+        self.assertNotIn("older attempts", self.ok("job", job))
+
+
 class LogTest(PawlTest):
     make_store = check_at_end = False
 

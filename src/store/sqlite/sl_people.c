@@ -109,6 +109,25 @@ static enum pawl_rc put_cancelled(struct sqlite *sl, int64_t id, const struct co
     return sl_run(sl, q, e);
 }
 
+/* The run that is cut short is an attempt as any other: by whom, since when. */
+static enum pawl_rc put_cut(struct sqlite *sl, int64_t id, int64_t runs, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc;
+
+    if ((rc = sl_q(sl, SLQ_ATTEMPT_CUT, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, id);
+    sqlite3_bind_int64(q, 2, sl->env->wall_us(sl->env->ctx));
+    if ((rc = sl_run(sl, q, e)) != PAWL_OK || runs <= LIMIT_ATTEMPT_ROWS)
+        return rc;
+    if ((rc = sl_q(sl, SLQ_ATTEMPT_TRIM, &q, e)) != PAWL_OK)
+        return rc;
+    sqlite3_bind_int64(q, 1, id);
+    sqlite3_bind_int64(q, 2, runs - LIMIT_ATTEMPT_ROWS);
+    return sl_run(sl, q, e);
+}
+
 /* A running job: take its row under the lease it has now, and its runner is void. */
 static enum pawl_rc cancel_running(struct sqlite *sl, int64_t id, bool *done, struct pawl_error *e)
 {
@@ -125,6 +144,8 @@ static enum pawl_rc cancel_running(struct sqlite *sl, int64_t id, bool *done, st
         return rc;
     read_counters(q, 1, &n);
     n.runs++;
+    if ((rc = put_cut(sl, id, n.runs, e)) != PAWL_OK)
+        return rc;
     if ((rc = sl_q(sl, SLQ_FENCE, &f, e)) != PAWL_OK)
         return rc;
     sqlite3_bind_int64(f, 1, id);

@@ -92,7 +92,11 @@
                    " (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)")                   \
     X(ATTEMPT_TRIM, "DELETE FROM pawl_x_attempt WHERE job_id = ?1 AND n <= ?2")                   \
     X(DONE_BY, "SELECT 1 FROM pawl_x_done WHERE job_id = ?1 AND lease_id = ?2")                   \
-    X(ATTEMPT_BY, "SELECT 1 FROM pawl_x_attempt WHERE job_id = ?1 AND lease_id = ?2")             \
+    X(ATTEMPT_BY, "SELECT 1 FROM pawl_x_attempt WHERE job_id = ?1 AND lease_id = ?2"              \
+                  " AND outcome <> 'cancelled'") /* that one its worker did not write */          \
+    X(ATTEMPT_CUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker,"            \
+                   " started_at_us, ended_at_us) SELECT job_id, runs + 1, lease_id, 'cancelled',"  \
+                   " worker, started_at_us, ?2 FROM pawl_x_running WHERE job_id = ?1")            \
     X(HELD, "SELECT job_id FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id")                \
     X(HELD_BY, "SELECT 1 FROM pawl_x_running WHERE job_id = ?1 AND lease_id = ?2")                \
     /* the version guard */                                                                       \
