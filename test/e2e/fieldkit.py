@@ -14,7 +14,8 @@ from pawltest import PAWL, PawlTest
 FX = """CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER, key TEXT, value);
         CREATE INDEX fx_job ON fx(job_id)"""
 
-# Does what the words of its args (a JSON string) say, one after the other; 1/word: in attempt 1 only.
+# Does what the words of its args (a JSON string) say, one after the other; 1/word: in attempt 1
+# only.
 ACT = r"""#!/bin/sh
 read -r up rest < /proc/uptime
 printf '%s %s %s %s\n' "$PAWL_JOB_ID" "$PAWL_ATTEMPT" "$$" "$up" >> attempts.log
@@ -128,7 +129,7 @@ class FieldTest(PawlTest):
         self.write_conf()
 
     def write_conf(self, more=None):
-        # With a system SQLite of old a second worker would be refused; the file is thrown away here.
+        # With an old SQLite a second worker would be refused; the file is thrown away here.
         head = ("[pawl]\ndb = sqlite:%s\nconcurrency = %d\ngrace = 5s\nlease = %s\n"
                 "accept_wal_risk = yes\n")
         self.conf(head % (os.path.basename(self.db), self.concurrency, self.lease)
@@ -162,7 +163,8 @@ class FieldTest(PawlTest):
         pids = tree(worker.pid)
         self.started += pids
         send(pids, signal.SIGSTOP)
-        self.wait_until(lambda: all((stat_of(p) or "Z")[0] in "TZX" for p in pids), 5, "a standstill")
+        self.wait_until(lambda: all((stat_of(p) or "Z")[0] in "TZX" for p in pids), 5,
+                        "a standstill")
         return pids
 
     def _kill_started(self):
@@ -189,7 +191,8 @@ class FieldTest(PawlTest):
         return [r for r in rows if job is None or r.job == str(job)]
 
     def wait_attempts(self, job, n, deadline=15):
-        self.wait_until(lambda: len(self.attempts(job)) >= n, deadline, "attempt %d of job %s" % (n, job))
+        self.wait_until(lambda: len(self.attempts(job)) >= n, deadline,
+                        "attempt %d of job %s" % (n, job))
         return self.attempts(job)
 
     def fx(self):
@@ -208,8 +211,8 @@ class FieldTest(PawlTest):
         return self.json("stats")[0]
 
     def count(self, state, task=None):
-        return self.sql("SELECT count(*) FROM pawl_jobs WHERE state = ? AND task = coalesce(?, task)",
-                        (state, task))[0][0]
+        return self.sql("SELECT count(*) FROM pawl_jobs WHERE state = ?"
+                        " AND task = coalesce(?, task)", (state, task))[0][0]
 
     def bulk(self, lines):
         """Enqueue many; lines: objects as --bulk reads them."""

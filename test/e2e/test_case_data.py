@@ -25,7 +25,8 @@ WAYS = ("stderr", "nul", "half", "raw", "words", "large")
 
 class Vile(FieldTest):
     concurrency = 16
-    more = "".join("\n[task vile-%s]\nexec = ./vile.sh %s\nmax_retries = 0\n" % (w, w) for w in WAYS)
+    more = "".join("\n[task vile-%s]\nexec = ./vile.sh %s\nmax_retries = 0\n" % (w, w)
+                   for w in WAYS)
 
     def setUp(self):
         super().setUp()
@@ -53,7 +54,8 @@ class Vile(FieldTest):
         self.assertEqual({w: len(p["attempts"]) for w, p in page.items()},
                          {"stderr": 1, "nul": 0, "half": 0, "raw": 1, "words": 1, "large": 1})
         for words in (["jobs"], ["dead", "list"], ["dead", "export"],
-                      ["dead", "show", jobs["stderr"]], ["job", jobs["words"]], ["job", jobs["nul"]]):
+                      ["dead", "show", jobs["stderr"]], ["job", jobs["words"]],
+                      ["job", jobs["nul"]]):
             out = self.pawl(*words).out_bytes
             self.assertNotRegex(out, rb"[\x00\x1b]", words)
             out.decode("utf-8")
@@ -67,10 +69,12 @@ DAMAGE = {
     "the job's row is gone": "DELETE FROM pawl_x_job WHERE id = %d",
     "the task is gone": "UPDATE pawl_x_job SET task_id = 999 WHERE id = %d",
     "the queue is gone": "UPDATE pawl_x_ready SET queue_id = 999 WHERE id = %d",
-    "counters are negative": "UPDATE pawl_x_ready SET runs = -5, failures = -1, lost = -1 WHERE id = %d",
+    "counters are negative":
+        "UPDATE pawl_x_ready SET runs = -5, failures = -1, lost = -1 WHERE id = %d",
     "counters are at their end": "UPDATE pawl_x_ready SET runs = %d WHERE id = %%d" % HUGE,
     "the due time is another": "UPDATE pawl_x_ready SET run_at_us = 0 WHERE id = %d",
-    "the due time is before all time": "UPDATE pawl_x_ready SET run_at_us = -%d WHERE id = %%d" % HUGE,
+    "the due time is before all time":
+        "UPDATE pawl_x_ready SET run_at_us = -%d WHERE id = %%d" % HUGE,
 }
 
 
@@ -94,7 +98,8 @@ class Damaged(FieldTest):
                 self.bulk([{"task": task, "args": "ok" if task == "act" else {}}] * 50)
                 before, began = self.count("done", task), uptime()
                 self.ok("resume", "default")
-                self.wait_until(lambda n=before: self.count("done", task) >= n + 50, 15, "the 50 behind: " + what)
+                self.wait_until(lambda n=before: self.count("done", task) >= n + 50, 15,
+                                "the 50 behind: " + what)
                 self.assertLess(uptime() - began, 3 * SLOW)
                 self.assertIsNone(worker.poll())
                 self.quarantined(what, bad)

@@ -24,8 +24,8 @@ class Ledger(FieldTest):
         self.assertRegex(self.ok("enqueue", "--bulk", "-", stdin=line), r"\b0 new, 1 duplicate")
         db = self.connect()
         db.execute("BEGIN IMMEDIATE")
-        db.execute("INSERT INTO pawl_enqueue(task, args, key, source) VALUES ('effect', '{\"value\":1}', 'e1',"
-                   " 'shop')")
+        db.execute("INSERT INTO pawl_enqueue(task, args, key, source)"
+                   " VALUES ('effect', '{\"value\":1}', 'e1', 'shop')")
         job, created = db.execute("SELECT id, created FROM pawl_last").fetchone()
         db.execute("COMMIT")
         return out + [(str(job), bool(created))]
@@ -39,8 +39,8 @@ class Ledger(FieldTest):
         self.fails(65, "enqueue", "effect", '{"value":2}', "--key", "e1", "--source", "shop")
         db = self.connect()
         with self.assertRaisesRegex(sqlite3.IntegrityError, "other args"):
-            db.execute("INSERT INTO pawl_enqueue(task, args, key, source) VALUES ('effect', '{\"value\":2}',"
-                       " 'e1', 'shop')")
+            db.execute("INSERT INTO pawl_enqueue(task, args, key, source)"
+                       " VALUES ('effect', '{\"value\":2}', 'e1', 'shop')")
         self.work()
         self.assertEqual(len(self.fx()), 1)
 
@@ -68,7 +68,8 @@ class Ledger(FieldTest):
         """Other writers get their turn between the batches; none of them is long."""
         self.bulk({"task": "effect", "args": {"value": i}, "key": "k%d" % i} for i in range(2500))
         self.work()
-        size = self.sql("SELECT sum(length(coalesce(result, '')) + length(key)) FROM pawl_x_key")[0][0]
+        size = self.sql("SELECT sum(length(coalesce(result, '')) + length(key))"
+                        " FROM pawl_x_key")[0][0]
         self.assertLess(size, 2500 * 100)
         out = self.json("prune", "--done-older", "0")[0]
         self.assertEqual(out["jobs"], 2500)
@@ -119,7 +120,8 @@ class Outside(FieldTest):
         self.addCleanup(server.late.set)
         self.script("push.py", PUSH)
         url = "http://127.0.0.1:%d/orders" % server.server_port
-        self.write_conf("\n[task push]\nexec = '%s' push.py %s 0.5\nmax_retries = 2\nbackoff = 10ms..50ms\n"
+        self.write_conf("\n[task push]\nexec = '%s' push.py %s 0.5\nmax_retries = 2\n"
+                        "backoff = 10ms..50ms\n"
                         "\n[task push-die]\nexec = '%s' push.py %s 20 die\nlost_cap = 3\n"
                         % (sys.executable, url, sys.executable, url))
         return server
@@ -164,7 +166,8 @@ GRIND = """
 [task grind]
 sql = INSERT INTO fx(job_id, attempt, key)
       SELECT :job_id, :job_attempt, :job_key FROM
-      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 8000) SELECT max(x) FROM c)
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 8000)
+       SELECT max(x) FROM c)
 lost_cap = 100
 """
 
@@ -197,14 +200,16 @@ class Crash(FieldTest):
         effects = [row[0] for row in self.sql("SELECT job_id FROM fx JOIN pawl_jobs ON id = job_id"
                                               " WHERE task = 'grind'")]
         self.assertEqual(sorted(effects), sorted(grind))
-        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT f.key) FROM fx f JOIN pawl_jobs ON id = job_id"
-                                  " WHERE task = 'effect'"), [(len(act), len(act))])
+        self.assertEqual(self.sql("SELECT count(*), count(DISTINCT f.key) FROM fx f"
+                                  " JOIN pawl_jobs ON id = job_id WHERE task = 'effect'"),
+                         [(len(act), len(act))])
         self.assertGreaterEqual(len(self.attempts()), len(act))
 
     def case_41_jobs_due_together_all_run_although_workers_die_at_that_moment(self):
         rng = random.Random(41)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
-        self.bulk({"task": "grind" if i < 420 else "act", "args": "ok", "run_at": at} for i in range(503))
+        self.bulk({"task": "grind" if i < 420 else "act", "args": "ok", "run_at": at}
+                  for i in range(503))
         grind, act = self.ids("grind"), self.ids("act")
         far = self.enqueue("grind", "{}", "--at", "2100-01-01T00:00:00Z")
         other = self.enqueue("grind", "{}", "--queue", "other", "--at", at)

@@ -29,11 +29,13 @@ class Versions(FieldTest):
     def setUp(self):
         super().setUp()
         self.sql("CREATE TABLE product(sku TEXT PRIMARY KEY, version INTEGER, body TEXT)")
-        self.sql("CREATE TABLE applied(n INTEGER PRIMARY KEY, sku TEXT, version INTEGER, body TEXT)")
+        self.sql("CREATE TABLE applied(n INTEGER PRIMARY KEY, sku TEXT, version INTEGER,"
+                 " body TEXT)")
         self.sql("CREATE TABLE blocked(version INTEGER)")
 
     def publish(self, version, body, *more):
-        return self.enqueue("apply", '{"sku":"sku-1","version":%d,"body":"%s"}' % (version, body), *more)
+        args = '{"sku":"sku-1","version":%d,"body":"%s"}' % (version, body)
+        return self.enqueue("apply", args, *more)
 
     def wait_end(self, job):
         self.wait_until(lambda: self.job(job)["ended_at"] is not None, 15, "the end of job " + job)
@@ -78,7 +80,8 @@ class Versions(FieldTest):
         self.assertEqual(self.sql("SELECT sku FROM product WHERE body <> 'b' || version"
                                   " OR version <> CASE sku WHEN 'one' THEN 1000 ELSE 20 END"), [])
         self.assertEqual(self.sql("SELECT count(*) FROM product"), [(51,)])
-        self.assertEqual(self.sql("SELECT a.n FROM applied a JOIN applied b ON b.sku = a.sku AND b.n > a.n"
+        self.assertEqual(self.sql("SELECT a.n FROM applied a JOIN applied b"
+                                  " ON b.sku = a.sku AND b.n > a.n"
                                   " WHERE b.version <= a.version"), [])
         outcomes = dict(self.sql("SELECT outcome, count(*) FROM pawl_jobs GROUP BY 1"))
         self.assertEqual(outcomes["done"], self.sql("SELECT count(*) FROM applied")[0][0])

@@ -22,7 +22,8 @@ class Replay(FieldTest):
         self.write_conf()
         self.bulk({"task": "bad", "args": {"i": i}} for i in range(n))
         self.work()
-        ids = [row[0] for row in self.sql("SELECT id FROM pawl_jobs WHERE state = 'dead' AND replayed_as IS NULL")]
+        ids = [row[0] for row in self.sql("SELECT id FROM pawl_jobs WHERE state = 'dead'"
+                                          " AND replayed_as IS NULL")]
         self.assertEqual(len(ids), n)
         return [str(i) for i in ids]
 
@@ -54,7 +55,8 @@ class Replay(FieldTest):
         killed = 0
         for i, job in enumerate(ids):
             fail = {0: "replay.before=kill", 1: "replay.after=kill"}.get(i % 4)
-            p = self.start("dead", "replay", job, env=self.env(**({"PAWL_FAILPOINT": fail} if fail else {})))
+            more = {"PAWL_FAILPOINT": fail} if fail else {}
+            p = self.start("dead", "replay", job, env=self.env(**more))
             if not fail:
                 time.sleep(rng.random() * 0.03)             # the moment of the kill is the point
                 p.kill()
@@ -69,7 +71,8 @@ class Replay(FieldTest):
 
     def case_52_kill_in_the_middle_of_a_replay_by_filter_gives_one_run_each(self):
         ids = self.dead(60)
-        p = self.start("dead", "replay", "--all", env=self.env(PAWL_FAILPOINT="replay.after=kill:20:1"))
+        p = self.start("dead", "replay", "--all",
+                       env=self.env(PAWL_FAILPOINT="replay.after=kill:20:1"))
         p.communicate(timeout=30)
         self.assertEqual(p.returncode, -signal.SIGKILL)
         self.assertEqual(self.stats()["replays"], 21)
@@ -95,7 +98,7 @@ class Replay(FieldTest):
         self.assertRegex(done.out + done.err, "already replayed")
 
     def case_52_effect_that_landed_is_not_repeated_by_a_replay(self):
-        """The program does its work, then fails: the key of the outside call is that of the root."""
+        """The program does its work, then fails: the outside call's key is that of the root."""
         job = self.act("effect exit:65")
         self.work()
         again = self.json("dead", "replay", job)[0]["new_id"]
@@ -111,7 +114,8 @@ SLOWLY = """
 [task slowly]
 sql = INSERT INTO fx(job_id, attempt, key)
       SELECT :job_id, :job_attempt, :job_key FROM
-      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 60000) SELECT max(x) FROM c)
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 60000)
+       SELECT max(x) FROM c)
 """
 
 
@@ -133,7 +137,7 @@ class Cancel(FieldTest):
             return dict(pool.map(one, order))
 
     def judge(self, answers):
-        """Every answer is the truth about the one terminal state. Returns how many were cancelled."""
+        """Every answer is the truth about the one terminal state. Returns how many cancelled."""
         for job, answer in answers.items():
             want = {"cancelled": "cancelled", "too_late": "done"}[answer["result"]]
             self.assertEqual(self.job(job)["state"], want, answer)
@@ -146,9 +150,11 @@ class Cancel(FieldTest):
         ids = [str(r[0]) for r in self.sql("SELECT id FROM pawl_jobs")]
         worker = self.worker(ready=False)
         answers = self.cancel_all(ids, lambda: self.count("done") > 0)
-        self.wait_until(lambda: self.count("done") + self.count("cancelled") == len(ids), 30, "all have ended")
+        self.wait_until(lambda: self.count("done") + self.count("cancelled") == len(ids), 30,
+                        "all have ended")
         cancelled = self.judge(answers)
-        self.assertTrue(0 < cancelled < len(ids), "%d cancelled: this run proved nothing" % cancelled)
+        self.assertTrue(0 < cancelled < len(ids),
+                        "%d cancelled: this run proved nothing" % cancelled)
         self.assert_each_once(j for j, a in answers.items() if a["result"] == "too_late")
         self.assertEqual(self.stop_worker(worker), 0)
 
@@ -157,7 +163,8 @@ class Cancel(FieldTest):
         ids = [str(r[0]) for r in self.sql("SELECT id FROM pawl_jobs")]
         worker = self.worker("-n", "4", ready=False)
         answers = self.cancel_all(ids, lambda: self.count("done") > 0)
-        self.wait_until(lambda: self.count("done") + self.count("cancelled") == len(ids), 30, "all have ended")
+        self.wait_until(lambda: self.count("done") + self.count("cancelled") == len(ids), 30,
+                        "all have ended")
         self.judge(answers)
         for job in ids:
             page = self.job(job)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_case_process.py - field cases about handler processes: poison, slots, pipes. 7 8 25 27 28."""
+"""test_case_process.py - field cases about handler processes: poison, slots, pipes.
+7 8 25 27 28."""
 import os
 import re
 import signal
@@ -29,7 +30,7 @@ class Poison(FieldTest):
         self.assertEqual(self.count("done"), 50)
 
     def case_08_job_that_kills_its_worker_is_buried_although_every_process_died(self):
-        """A shell loop starts the supervisor again and again; the count must survive all of them."""
+        """A loop starts the supervisor again and again; the count must survive all of them."""
         poison = self.act("kill9:parent")
         others = [self.act("ok") for _ in range(12)]
         deaths = 0
@@ -56,7 +57,8 @@ class Poison(FieldTest):
 HOG = """
 [task hog]
 sql = INSERT INTO fx(job_id) SELECT max(x) FROM
-      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 2000000000) SELECT x FROM c)
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 2000000000)
+       SELECT x FROM c)
 lost_cap = 3
 """
 
@@ -71,7 +73,7 @@ class SqlPoison(FieldTest):
         self.others = [self.enqueue("effect") for _ in range(20)]
 
     def wait_in_hand(self, worker):
-        """The runner has opened a batch, and its first job never ends by itself. Returns its pid."""
+        """The runner has opened a batch whose first job never ends by itself. Returns its pid."""
         self.wait_log(worker, "event=runner.ready")
         db = sqlite3.connect(self.db, timeout=0, isolation_level=None)
 
@@ -97,14 +99,16 @@ class SqlPoison(FieldTest):
         self.assertEqual((page["state"], page["dead_class"], page["lost"]), ("dead", "poison", 3))
         self.assertEqual([x["outcome"] for x in page["attempts"]], ["lost"] * 3)
         self.assert_each_once(self.others)
-        self.assertEqual(self.sql("SELECT sum(lost + failures) FROM pawl_jobs WHERE task = 'effect'"), [(0,)])
+        self.assertEqual(self.sql("SELECT sum(lost + failures) FROM pawl_jobs"
+                                  " WHERE task = 'effect'"), [(0,)])
 
     def case_07_sql_job_whose_runner_dies_every_time_is_buried(self):
         worker = self.worker(ready=False)
         for i in range(3):
             runner = self.wait_in_hand(worker)
             send([runner], signal.SIGKILL)
-            self.wait_until(lambda n=i: self.log(worker).count("event=runner.died") > n, 15, "its death is seen")
+            self.wait_until(lambda n=i: self.log(worker).count("event=runner.died") > n, 15,
+                            "its death is seen")
         self.wait_until(lambda: self.count("done") == 20, 20, "the others are done")
         self.assertEqual(self.stop_worker(worker), 0)
         self.judge()
@@ -215,7 +219,8 @@ exec = ./leave.sh double
         jobs = [self.enqueue(task) for _ in range(39)]
         self.wait_until(lambda: self.count("done", task) == 40, 30, "all are done")
         pages = [self.job(j) for j in [first] + jobs]
-        self.assertEqual({(p["result"], p["runs"], p["attempts_n"]) for p in pages}, {("fine", 1, 0)})
+        self.assertEqual({(p["result"], p["runs"], p["attempts_n"]) for p in pages},
+                         {("fine", 1, 0)})
         self.assertEqual(len(self.left()), 40)
         self.assertTrue(all(is_alive(p) for p in self.left()), "nothing was left behind: no test")
         self.wait_until(lambda: len(os.listdir(fds)) <= before, 10, "the descriptors are closed")
@@ -269,12 +274,14 @@ exec = ./flood.sh die
         self.assertEqual(self.job(good)["result"], {"rows": 7})
         attempt = self.job(bad)["attempts"][0]
         self.assertEqual((attempt["exit_code"], attempt["outcome"]), (65, "permanent"))
-        self.assertTrue(attempt["stderr_tail"].startswith("first-of-stderr"), attempt["stderr_tail"][:40])
+        self.assertTrue(attempt["stderr_tail"].startswith("first-of-stderr"),
+                        attempt["stderr_tail"][:40])
         self.assertTrue(attempt["stderr_tail"].rstrip().endswith("last-of-stderr"))
         self.assertTrue(attempt["stdout_tail"].rstrip().endswith("last-of-stdout"))
         for tail in (attempt["stdout_tail"], attempt["stderr_tail"]):
             self.assertLess(len(tail), 10 * 1024)
-            self.assertRegex(tail, re.compile(r"\b10[0-9]{6}\b.*bytes|truncated|left out|cut", re.S))
+            self.assertRegex(tail, re.compile(r"\b10[0-9]{6}\b.*bytes|truncated|left out|cut",
+                                              re.S))
         self.assertIn("last-of-stderr", attempt["error"])
 
     def case_28_args_that_nobody_reads_do_not_block(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_case_trouble.py - field cases of a store in trouble: disk full, and every kind of bad file. 71 74."""
+"""test_case_trouble.py - field cases of a store in trouble: disk full, every kind of bad file.
+71 74."""
 import os
 import random
 import re
@@ -19,7 +20,8 @@ TIMEOUT = 120
 
 PAD = """
 [task pad]
-sql = INSERT INTO fx(job_id, attempt, key, value) VALUES (:job_id, :job_attempt, :job_key, zeroblob(30000))
+sql = INSERT INTO fx(job_id, attempt, key, value)
+      VALUES (:job_id, :job_attempt, :job_key, zeroblob(30000))
 """
 
 
@@ -40,7 +42,8 @@ class Full(FieldTest):
         self.addCleanup(subprocess.run, ["umount", "-l", self.mnt])
         self.db = os.path.join(self.mnt, "shop.db")
         self.ok("init")
-        self.sql("CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER, key TEXT, value)")
+        self.sql("CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER,"
+                 " key TEXT, value)")
         self.write_conf()
         path = os.path.join(self.dir, "pawl.conf")
         with open(path, encoding="utf-8") as f:
@@ -62,7 +65,8 @@ class Full(FieldTest):
         """What was acknowledged before the first refusal; asserts how that one looks."""
         accepted = []
         for i in range(300):
-            done = self.pawl("enqueue", "effect", "-", "--key", "f%d" % i, stdin='{"value":"%s"}' % ("v" * 60000))
+            done = self.pawl("enqueue", "effect", "-", "--key", "f%d" % i,
+                             stdin='{"value":"%s"}' % ("v" * 60000))
             if done.code != 0:
                 break
             accepted.append(done.out.strip())
@@ -84,11 +88,12 @@ class Full(FieldTest):
         self.assertEqual(have, set(before + [hung] + accepted))         # nothing half-stored
         self.ok("stats")
         self.ok("check")
-        self.touch("go")                        # a program ends now: its result cannot be stored yet
+        self.touch("go")                    # a program ends now: its result cannot be stored yet
         self.wait_log(worker, "event=store.trouble", 20)
         said_at = uptime()
         self.wait_until(lambda: uptime() - said_at > 6, 10, "some retries")
-        trouble = [line for line in self.log(worker).splitlines() if re.search(" (warn|error) ", line)]
+        trouble = [line for line in self.log(worker).splitlines()
+                   if re.search(" (warn|error) ", line)]
         self.assertLessEqual(len(trouble), 4, "a hot loop:\n" + "\n".join(trouble[:20]))
         self.assertRegex(trouble[0], r"full|[Nn]o space")
         self.assertIsNone(worker.poll())
@@ -106,7 +111,7 @@ class Full(FieldTest):
     def case_71_worker_that_starts_on_a_full_disk_says_so(self):
         keeper = self.connect()                 # the log and its index are there already
         keeper.execute("SELECT count(*) FROM fx").fetchone()
-        self.work()                             # the tasks are declared: nothing to write at the start
+        self.work()                         # the tasks are declared: nothing to write at the start
         job = self.enqueue("effect", "{}")
         self.fill()
         worker = self.start_worker("--until-empty")
@@ -148,8 +153,9 @@ class Files(PawlTest):
     def refused(self, db, codes, *words, says=None, prefix=()):
         """Stops with one precise sentence; the file is as it was."""
         before = self.content(db)
-        done = subprocess.run([*prefix, self.binary(), *words], cwd=self.dir, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOW,
+        done = subprocess.run([*prefix, self.binary(), *words], cwd=self.dir,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60 * SLOW,
                               env=self.env(PAWL_DB="sqlite:" + db))
         err = done.stderr.decode()
         self.assertIn(done.returncode, codes, (words, err))
@@ -180,7 +186,8 @@ class First(Files):
         for i in range(60):
             db = os.path.join(self.dir, "s%d.db" % i)
             env = self.env(PAWL_DB="sqlite:" + db)
-            p = subprocess.Popen([PAWL, "init"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            p = subprocess.Popen([PAWL, "init"], env=env, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
             time.sleep(rng.random() * 0.05)     # the moment of the kill is the point
             p.kill()
             p.wait()
@@ -192,7 +199,8 @@ class First(Files):
             done = self.pawl("init", env=env)
             self.assertEqual(done.code, 0, done)
             self.whole(db)
-        self.assertIn((-signal.SIGKILL, 69), seen, "no kill came early enough: this run proved nothing")
+        self.assertIn((-signal.SIGKILL, 69), seen,
+                      "no kill came early enough: this run proved nothing")
 
     def case_74_kill_at_each_step_of_the_first_start(self):
         for point in ("init.begin", "init.middle", "init.end"):
@@ -240,7 +248,8 @@ class First(Files):
     def case_74_truncated_store_is_refused_and_left_alone(self):
         self.conf("[pawl]\n\n[task t]\nexec = true\n")
         self.ok("init")
-        self.ok("enqueue", "--bulk", "-", stdin='{"task":"t","args":{"x":"%s"}}\n' % ("y" * 900) * 500)
+        line = '{"task":"t","args":{"x":"%s"}}\n' % ("y" * 900)
+        self.ok("enqueue", "--bulk", "-", stdin=line * 500)
         size = os.path.getsize(self.db)
         for share in (0.1, 0.5, 0.9):
             db = os.path.join(self.dir, "cut%d.db" % (share * 10))
@@ -255,7 +264,7 @@ class First(Files):
         keeper = sqlite3.connect(self.db, isolation_level=None)
         keeper.execute("SELECT count(*) FROM pawl_jobs").fetchone()
         self.ok("enqueue", "t", "{}")
-        copy = os.path.join(self.dir, "copy.db")            # as a kill -9 would leave it, less the -shm
+        copy = os.path.join(self.dir, "copy.db")    # as a kill -9 would leave it, less the -shm
         shutil.copy(self.db, copy)
         shutil.copy(self.db + "-wal", copy + "-wal")
         keeper.close()
