@@ -25,10 +25,12 @@ MIB = 1 << 20
 class Backlog(FieldTest):
     def case_02_backlog_of_delayed_jobs_costs_no_memory(self):
         many = 200000
-        lines = b"".join(b'{"task":"effect","args":{"value":%d},"in":"24h"}\n' % i for i in range(many))
+        lines = b"".join(b'{"task":"effect","args":{"value":%d},"in":"24h"}\n' % i
+                         for i in range(many))
         self.ok("enqueue", "--bulk", "-", stdin=lines, timeout=120)
         for i in range(3):
-            self.bulk({"task": "effect" if n % 4 else "act", "args": {} if n % 4 else "ok"} for n in range(100))
+            self.bulk({"task": "effect" if n % 4 else "act", "args": {} if n % 4 else "ok"}
+                      for n in range(100))
             began = uptime()
             worker = self.limited_worker()
             self.wait_log(worker, "event=worker.ready")
@@ -69,8 +71,9 @@ class Backlog(FieldTest):
 
 READS = """
 [task reads-first]
-sql = SELECT max(x) FROM (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 6000000)
-      SELECT x FROM c)
+sql = SELECT max(x) FROM
+      (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 6000000)
+       SELECT x FROM c)
 sql = INSERT INTO fx(job_id, attempt, key) VALUES (:job_id, :job_attempt, :job_key)
 """
 
@@ -79,7 +82,7 @@ class Locks(FieldTest):
     more = READS
 
     def case_68_nobody_meets_a_lock_error(self):
-        """Producers, workers, a slow reader that writes at last, and a user's own long transaction."""
+        """Producers, workers, a slow reader that writes at last, a user's own long transaction."""
         workers = [self.worker() for _ in range(2)]
         end = time.monotonic() + 8
         accepted, trouble = [], []
@@ -88,7 +91,8 @@ class Locks(FieldTest):
             i = 0
             while time.monotonic() < end:
                 task = "reads-first" if (n, i) == (0, 0) else "act" if i % 5 == 4 else "effect"
-                done = self.pawl("enqueue", task, '"ok"' if task == "act" else "{}", "--key", "%d-%d" % (n, i))
+                done = self.pawl("enqueue", task, '"ok"' if task == "act" else "{}",
+                                 "--key", "%d-%d" % (n, i))
                 if done.code == 0:
                     accepted.append(done.out.strip())
                 else:
@@ -117,8 +121,9 @@ class Locks(FieldTest):
         for t in threads:
             t.join()
         self.assertEqual(trouble, [])
-        self.assertGreater(len(accepted), 20)
-        self.wait_until(lambda: self.count("done") == len(accepted), 40, "all accepted jobs are done")
+        self.assertGreater(len(accepted), 20 / SLOW)
+        self.wait_until(lambda: self.count("done") == len(accepted), 40,
+                        "all accepted jobs are done")
         for worker in workers:
             self.assertEqual(self.stop_worker(worker), 0)
             self.assertNotRegex(self.log(worker), r"locked|SQLITE_BUSY|event=job\.(retry|dead)")
@@ -179,7 +184,8 @@ class Log(FieldTest):
         self.wait_until(lambda: self.count("done") == 4500, 40, "jobs go on")
         self.assertGreater(self.wal(), 64 * MIB, "the log was not pinned: this run proved nothing")
         self.wait_log(worker, "event=store.wal_pinned", 10)
-        self.assertRegex(self.log(worker), r"event=store.wal_pinned bytes=\d+ why=\".*read transaction")
+        self.assertRegex(self.log(worker),
+                         r"event=store.wal_pinned bytes=\d+ why=\".*read transaction")
         reader.execute("ROLLBACK")              # and nothing else happens: the worker is idle
         self.wait_until(lambda: self.wal() < 64 * MIB, 60, "the log is back under the limit")
         self.assertEqual(self.stop_worker(worker), 0)
@@ -192,13 +198,15 @@ class Sync(FieldTest):
         if not strace:
             self.skipTest("strace is not installed")
         out = os.path.join(self.dir, "trace")
-        words = [strace, "-f", "-y", "-o", out, "-e", "trace=write,pwrite64,fsync,fdatasync,sync_file_range"]
+        words = [strace, "-f", "-y", "-o", out,
+                 "-e", "trace=write,pwrite64,fsync,fdatasync,sync_file_range"]
         done = subprocess.run(words + ["true"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
             self.skipTest("ptrace is not possible here: " + done.stdout.decode()[-100:])
         keeper = self.connect()                 # else the last one to leave would sync anyway
         keeper.execute("SELECT count(*) FROM fx").fetchone()
-        done = subprocess.run(words + [PAWL, "enqueue", "effect", "{}"], cwd=self.dir, env=self.env(),
+        env = self.env(ASAN_OPTIONS="detect_leaks=0")   # leaks cannot be looked for under ptrace
+        done = subprocess.run(words + [PAWL, "enqueue", "effect", "{}"], cwd=self.dir, env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stdout), (0, b"1\n"), done)
         events = []
@@ -209,7 +217,8 @@ class Sync(FieldTest):
                     continue
                 name, fd, path = call.groups()
                 if path.endswith("-wal"):
-                    events.append("sync" if "sync" in name and line.rstrip().endswith("= 0") else "log")
+                    synced = "sync" in name and line.rstrip().endswith("= 0")
+                    events.append("sync" if synced else "log")
                 elif fd == "1":
                     events.append("answer")
         self.assertEqual(events.count("answer"), 1, events)
@@ -238,7 +247,8 @@ class Growth(FieldTest):
     def size(self):
         """Pages in use, the log's included."""
         db = self.connect()
-        pages = db.execute("PRAGMA page_count").fetchone()[0] - db.execute("PRAGMA freelist_count").fetchone()[0]
+        pages = (db.execute("PRAGMA page_count").fetchone()[0]
+                 - db.execute("PRAGMA freelist_count").fetchone()[0])
         db.close()
         return os.stat(self.db).st_size, pages
 
@@ -250,7 +260,8 @@ class Growth(FieldTest):
             self.bulk([{"task": "effect", "args": {}}] * 4000)
             self.work()
             self.sql("DELETE FROM fx")
-            self.assertEqual(self.json("prune", "--done-older", "0", "--keys-older", "0")[0]["jobs"], 4000)
+            pruned = self.json("prune", "--done-older", "0", "--keys-older", "0")[0]
+            self.assertEqual(pruned["jobs"], 4000)
             sizes.append(self.size()[0])
         self.assertEqual(self.job(dead)["state"], "dead")
         self.assertLess(max(sizes[1:]), 1.2 * sizes[1], sizes)
@@ -258,8 +269,8 @@ class Growth(FieldTest):
     def case_73_endless_retries_keep_a_bounded_history(self):
         self.bulk([{"task": "never", "args": {}}] * 100)
         self.work(timeout=90)
-        rows = self.sql("SELECT j.failures, j.dead_class, count(*), min(a.n), max(a.n) FROM pawl_jobs j"
-                        " JOIN pawl_attempts a ON a.job_id = j.id GROUP BY j.id")
+        rows = self.sql("SELECT j.failures, j.dead_class, count(*), min(a.n), max(a.n)"
+                        " FROM pawl_jobs j JOIN pawl_attempts a ON a.job_id = j.id GROUP BY j.id")
         self.assertEqual(set(rows), {(121, "exhausted", 50, 72, 121)})
         self.assertEqual(len(rows), 100)
         self.assertLess(self.size()[0], 100 * 50 * 1024)
