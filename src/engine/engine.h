@@ -59,7 +59,7 @@ struct slot {
     struct finding found;   /* when ENDED */
     bool release;           /* ENDED without a finding: hand back */
     bool lost;              /* somebody else decided it (cancelled, fenced): drop, no settle */
-    void *run;              /* the worker's own data (child) */
+    bool started;           /* a start was tried: what is handed back without counts nothing */
 };
 struct leased;
 struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct env *env);

@@ -5,6 +5,7 @@
  *        its settle is known to be committed or fenced; what is decided is written under the fence.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
@@ -72,7 +73,16 @@ static void set_free(struct slot *s)
     s->phase = SLOT_FREE;
     s->release = s->lost = false;
     s->task = NULL;
-    s->run = NULL;
+    s->started = false;
+}
+
+static struct decision as_it_was(const struct job *job)
+{
+    struct decision d = { .to = PAWL_STATE_READY, .outcome = OUT_RELEASED, .n = job->n,
+                          .keep_place = true, .suspect = job->suspect };
+
+    (void)snprintf(d.reason, sizeof d.reason, "claimed, but never started: nothing is counted");
+    return d;
 }
 
 /* What to settle: every ended slot that somebody else has not decided. */
@@ -98,7 +108,11 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
         out[n].job = &s->job;
         out[n].found = &s->found;
         out[n].task_id = s->task->id;
-        out[n].d = decide(&s->job, &s->task->policy, &s->found, now, l->env);
+        out[n].unclaim = s->release && !s->started;
+        if (out[n].unclaim)
+            out[n].d = as_it_was(&s->job);
+        else
+            out[n].d = decide(&s->job, &s->task->policy, &s->found, now, l->env);
         whose[n++] = s;
     }
     return n;

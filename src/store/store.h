@@ -111,6 +111,7 @@ enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE, SET
 struct settle {
     const struct job *job;
     const struct finding *found;
+    bool unclaim;                   /* never started: back as it was, nothing counted or recorded */
     int64_t task_id;                /* of the job; the store reads it anew where it can */
     struct decision d;
     /* out. STALE: the version guard moved on meanwhile: it was settled as done(stale), its effect

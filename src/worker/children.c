@@ -145,6 +145,7 @@ static bool start_one(struct sup *s, size_t i, int64_t now_us)
     ch->started_at_us = store_now_us(s->st);
     ch->stopped = false;
     slot->phase = SLOT_RUNNING;
+    slot->started = true;
     watch(s, i);
     log_line(LOG_DEBUG, "job.start", "s:worker", s->id, "i:job", slot->job.id, "s:task",
              slot->task->name, "s:key", slot->job.key, "i:attempt", slot->job.token, "i:pid",

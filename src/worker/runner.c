@@ -29,6 +29,7 @@
 
 enum {
     NET_US = 100 * 1000,            /* look for foreign commits this often when nothing wakes us */
+    LOOK_ANYWAY_US = 5000 * 1000,
     BACKOFF_MIN_US = 100 * 1000,
     BACKOFF_MAX_US = 5000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
@@ -52,6 +53,7 @@ struct runner {
     bool paused;                    /* see link.h */
     bool idle;                      /* as last said to the supervisor */
     int64_t next_due_us;            /* monotonic; INT64_MAX: nothing waits */
+    int64_t look_anyway_us;         /* monotonic */
     int64_t backoff_us;
     struct log_gate gate;
 };
@@ -190,7 +192,10 @@ static bool wait_for_work(struct runner *r)
 
     if (left > NET_US) left = NET_US;
     if (left > 0 && wait_for(r, left, true)) store_wake_clear(r->st);
-    return store_changed(r->st) || mono(r) >= r->next_due_us; /* our own commits wake us, too */
+    /* Our own commits wake us, too. A due time is kept on the monotonic clock: look anyway, should
+     * the wall clock have been set. */
+    if (mono(r) >= r->look_anyway_us) r->next_due_us = 0;
+    return store_changed(r->st) || mono(r) >= r->next_due_us;
 }
 
 /* --- batches --- */
@@ -233,6 +238,7 @@ static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
     *more = rep.claimed > 0 || rep.info.more;
     if (rep.claimed > 0 && !say_idle(r, false)) return PAWL_OK; /* hear() sees the end */
     r->next_due_us = INT64_MAX;
+    r->look_anyway_us = mono(r) + LOOK_ANYWAY_US;
     if (rep.info.next_due_us > 0) {
         r->next_due_us = mono(r) + rep.info.next_due_us - store_now_us(r->st);
     }

@@ -169,6 +169,13 @@ START_TEST(each_store_release_hands_back_without_cost)
     x.slots[0].release = true;
     turn(&x, false);
     ck_assert_int_eq(fx_state(&x.f, id), PAWL_STATE_READY);
+    fx_counters(&x.f, id, 0, 0, 0, 0, 0); /* it was never started: as if it had not been claimed */
+    turn(&x, true);
+    x.slots[0].started = true;
+    x.slots[0].phase = SLOT_ENDED;
+    x.slots[0].release = true;
+    turn(&x, false);
+    ck_assert_int_eq(fx_state(&x.f, id), PAWL_STATE_READY);
     fx_counters(&x.f, id, 1, 0, 0, 1, 0);
     end(&x);
 }

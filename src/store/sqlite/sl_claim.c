@@ -17,6 +17,7 @@
 
 #define LINES_MAX 4096
 #define CHUNK_MIN 8
+#define BATCH_BYTES_MAX (8 << 20) /* of args in one claim */
 
 struct cand { int64_t id, run_at_us; struct counters n; bool suspect; };
 struct line {
@@ -399,9 +400,15 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
     if (!info->suspect_waiting &&
         (rc = in_order(sl, lane, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
-    for (size_t i = 0; i < *n; i++) {
+    for (size_t i = 0, bytes = 0; i < *n; i++) {
+        if (bytes > BATCH_BYTES_MAX) { /* the rest was only chosen: it stays where it is */
+            *n = i;
+            info->more = true;
+            break;
+        }
         if ((rc = read_job(sl, &jobs[i], arena, e)) != PAWL_OK)
             return rc;
+        bytes += jobs[i].args_bytes;
         jobs[i].started_at_us = now_us;
         env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
     }

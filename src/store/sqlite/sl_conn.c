@@ -235,10 +235,19 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
             return SQLITE_OK;
         sl->refused = "PRAGMA";
         return SQLITE_DENY;
-    case SQLITE_INSERT: case SQLITE_UPDATE: case SQLITE_DELETE: case SQLITE_READ:
+    case SQLITE_READ:
+        if (b != NULL && *b == '\0') /* a table of a view of which no column is used */
+            return SQLITE_OK;
+        /* fall through */
+    case SQLITE_INSERT: case SQLITE_UPDATE: case SQLITE_DELETE:
     case SQLITE_DROP_TABLE: case SQLITE_ALTER_TABLE: case SQLITE_DROP_VIEW:
     case SQLITE_DROP_TRIGGER: case SQLITE_DROP_INDEX: case SQLITE_CREATE_TRIGGER:
     case SQLITE_CREATE_INDEX:
+        if (action != SQLITE_READ && a != NULL && sqlite3_stricmp(a, "sqlite_sequence") == 0 &&
+            !ours) {
+            sl->refused = "sqlite_sequence, which keeps job ids from being used again";
+            return SQLITE_DENY;
+        }
         if ((is_private(a) || is_private(b)) && !ours) {
             sl->refused = "a table that is private to Pawl (pawl_x_...)";
             return SQLITE_DENY;
@@ -267,7 +276,8 @@ static enum pawl_rc pragma_is(struct sqlite *sl, const char *sql, const char *wa
     return rc;
 }
 
-/* When several make a store at once, SQLite may refuse this one BUSY without asking the busy handler
+/* When several make a store at once, SQLite may refuse this one BUSY without asking the busy
+ * handler
  * (a lock that would have to be upgraded): so ask again here, as long as the handler would. */
 static enum pawl_rc wal_mode(struct sqlite *sl, struct pawl_error *e)
 {

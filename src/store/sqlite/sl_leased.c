@@ -80,6 +80,8 @@ static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct
         return ok ? PAWL_OK : sl_count(sl, "fenced", 1, e);
     }
     *result = SETTLE_OK;
+    if (s->unclaim)
+        return sl_put_ready(sl, sl_lane_task(lane, s->job), s->job, &s->d, e);
     if (s->d.to != PAWL_STATE_DONE)
         return sl_place(sl, s, e);
     if (s->d.outcome == OUT_DONE) {
