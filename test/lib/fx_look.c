@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -210,6 +211,7 @@ static pid_t child(struct fx *f, void (*fn)(struct fx *f, void *ctx), void *ctx,
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid > 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nothing running */
     if (go >= 0) ck_assert(fx_readable(go, 30000));
     if (open) fx_open(f);
     fn(f, ctx);
