@@ -119,6 +119,9 @@ BEGIN
     -- Times: integer microseconds since 1970, or RFC 3339 with a zone. SQLite would take 30
     -- February.
     SELECT RAISE(ABORT,
+        'pawl: run_at looks like seconds or milliseconds; give microseconds since 1970')
+     WHERE typeof(NEW.run_at) = 'integer' AND NEW.run_at BETWEEN 1 AND 99999999999999;
+    SELECT RAISE(ABORT,
         'pawl: run_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.run_at IS NOT NULL AND NOT CASE typeof(NEW.run_at)
         WHEN 'integer' THEN NEW.run_at BETWEEN 0 AND 253402300799999999
@@ -135,6 +138,9 @@ BEGIN
                  NOT GLOB '.[^0-9]*'
              AND coalesce(julianday(replace(NEW.run_at, 't', 'T')) >= 2440587.5, 0)
         ELSE 0 END;
+    SELECT RAISE(ABORT,
+        'pawl: expires_at looks like seconds or milliseconds; give microseconds since 1970')
+     WHERE typeof(NEW.expires_at) = 'integer' AND NEW.expires_at BETWEEN 1 AND 99999999999999;
     SELECT RAISE(ABORT,
         'pawl: expires_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.expires_at IS NOT NULL AND NOT CASE typeof(NEW.expires_at)

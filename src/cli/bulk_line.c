@@ -60,7 +60,7 @@ static enum pawl_rc get_when(const struct value *v, enum member m, struct arena 
     if (!text_instant_us(s, out, &why))
         return pawl_fail(e, PAWL_BADDATA, "%s '%.60s': %s", member_names[m], s,
                          why ? why : "not an RFC 3339 time with a zone");
-    if (*out == 0) *out = 1; /* 0 means "not set" beyond this point */
+    if (*out < LIMIT_INSTANT_ODD_US) *out = LIMIT_INSTANT_ODD_US; /* long ago is long ago */
     return PAWL_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "core/limits.h"
 
 const char *cli_opt_i(const struct cli *c, const char *name, size_t i)
 {
@@ -78,7 +79,7 @@ int cli_instant(struct cli *c, const char *name, int64_t *at_us)
         buf_free(&b);
         return x;
     }
-    if (*at_us == 0) *at_us = 1; /* 0 means "not set" beyond this point */
+    if (*at_us < LIMIT_INSTANT_ODD_US) *at_us = LIMIT_INSTANT_ODD_US; /* long ago is long ago */
     return 0;
 }
 

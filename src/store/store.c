@@ -110,6 +110,17 @@ static enum pawl_rc headers_rule(const char *s, struct pawl_error *e)
     return PAWL_OK;
 }
 
+/* A number of seconds or milliseconds would be a time long ago: due at once, expired at once. */
+static enum pawl_rc instant_rule(const char *what, int64_t us, struct pawl_error *e)
+{
+    if (us < 0 || us > LIMIT_INSTANT_MAX_US)
+        return pawl_fail(e, PAWL_BADARG, "%s is out of range: 1970 to 9999", what);
+    if (us > 0 && us < LIMIT_INSTANT_ODD_US)
+        return pawl_fail(e, PAWL_BADARG, "%s %lld looks like seconds or milliseconds; give"
+                         " microseconds since 1970", what, (long long)us);
+    return PAWL_OK;
+}
+
 static enum pawl_rc numbers_rule(const struct pawl_enqueue *r, struct pawl_error *e)
 {
     if (r->has_priority && (r->priority < -LIMIT_PRIORITY || r->priority > LIMIT_PRIORITY))
@@ -117,10 +128,10 @@ static enum pawl_rc numbers_rule(const struct pawl_enqueue *r, struct pawl_error
     if (r->has_max_retries && (r->max_retries < 0 || r->max_retries > LIMIT_RETRIES))
         return pawl_fail(e, PAWL_BADARG, "max_retries %d: give 0..%d", r->max_retries,
                          LIMIT_RETRIES);
-    if (r->run_at_us < 0 || r->run_at_us > LIMIT_INSTANT_MAX_US)
-        return pawl_fail(e, PAWL_BADARG, "run_at is out of range: 1970 to 9999");
-    if (r->expires_at_us < 0 || r->expires_at_us > LIMIT_INSTANT_MAX_US)
-        return pawl_fail(e, PAWL_BADARG, "expires_at is out of range: 1970 to 9999");
+    enum pawl_rc rc = instant_rule("run_at", r->run_at_us, e);
+
+    if (rc != PAWL_OK || (rc = instant_rule("expires_at", r->expires_at_us, e)) != PAWL_OK)
+        return rc;
     if ((r->entity != NULL) != r->has_version)
         return pawl_fail(e, PAWL_BADARG, "%s: the version guard needs both an entity and a version",
                          r->entity != NULL ? "entity without version" : "version without entity");

@@ -462,6 +462,10 @@ class Times(Case):
         for instant in (-1, 253402300800000000, 10 ** 18, 2 ** 63 - 1):
             with self.subTest(instant=instant):
                 self.refused(self.by_sql, "run_at must be", run_at=instant)
+        for instant in (1, 1800000000, 1800000000000, 10 ** 14 - 1):
+            for member in "run_at", "expires_at":
+                with self.subTest(instant=instant, member=member):
+                    self.refused(self.by_sql, member + " looks like seconds", **{member: instant})
         with self.assertRaisesRegex(Refused, "run_at must be"):
             self.session.run("INSERT INTO pawl_enqueue(task, run_at) VALUES ('keep', 1e18)")
         self.assertEqual(self.count(), 0)

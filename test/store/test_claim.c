@@ -19,7 +19,7 @@ static int64_t put_at(struct fx *f, const char *task, const char *queue, int pri
     r.queue = queue;
     r.priority = priority;
     r.has_priority = true;
-    r.run_at_us = run_at;
+    r.run_at_us = run_at == 1 ? LIMIT_INSTANT_ODD_US : run_at; /* 1: long ago */
     return fx_put_req(f, &r);
 }
 

@@ -261,6 +261,11 @@ START_TEST(each_store_limits_hold_at_the_door)
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
     r = (struct pawl_enqueue){ .task = "mail", .run_at_us = LIMIT_INSTANT_MAX_US + 1 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
+    r = (struct pawl_enqueue){ .task = "mail", .run_at_us = 1800000000 };
+    fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
+    ck_assert_ptr_nonnull(strstr(f.e.msg, "looks like seconds"));
+    r = (struct pawl_enqueue){ .task = "mail", .expires_at_us = 1800000000000 };
+    fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
     r = (struct pawl_enqueue){ .task = "mail", .has_max_retries = true, .max_retries = 1001 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
     r = (struct pawl_enqueue){ .task = "mail", .entity = "e" };
