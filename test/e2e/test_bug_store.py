@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""test_bug_store.py - more of what an attack found: files that change under us, what handlers may see."""
+import os
+import shutil
+
+from pawltest import PawlTest
+
+TIMEOUT = 60
+
+TASKS = """[task pay]
+sql = UPDATE orders SET status = 'paid' WHERE id = :order AND status = 'new'
+sql = INSERT INTO pawl_enqueue(task, args) VALUES ('receipt', '{}')
+zero_rows = %s
+[task receipt]
+sql = INSERT INTO fx VALUES (:job_id)
+"""
+
+
+class Files(PawlTest):
+    def test_second_hard_link_is_refused(self):
+        other = os.path.join(self.dir, "alias.db")
+        os.link(self.db, other)
+        self.fails(78, "enqueue", "t", "--db", other, says="hard links")
+        self.fails(78, "enqueue", "t", says="hard links")
+        os.unlink(other)
+        self.enqueue("t")
+
+    def test_worker_notices_that_its_file_was_replaced(self):
+        self.conf("[task t]\nexec = true\n")
+        copy = os.path.join(self.dir, "restored.db")
+        with self.connect() as db:
+            db.execute("VACUUM INTO ?", (copy,))
+        worker = self.start_worker()
+        self.wait_until(lambda: "event=worker.ready" in self.log(worker), 20, "the worker is ready")
+        for tail in ("-wal", "-shm"):
+            if os.path.exists(self.db + tail):
+                os.unlink(self.db + tail)
+        os.rename(copy, self.db)
+        self.assertEqual(worker.wait(30), 69, self.log(worker))
+        self.assertIn("replaced or removed", self.log(worker))
+        shutil.rmtree(self.db + "-pawl", True)
+
+
+class Handlers(PawlTest):
+    def setUp(self):
+        super().setUp()
+        self.sql("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT)")
+        self.sql("CREATE TABLE fx (job INTEGER)")
+        self.sql("INSERT INTO orders VALUES (1, 'new')")
+
+    def test_enqueue_as_the_last_statement_is_a_row_touched(self):
+        for zero in ("stale", "fail", "retry"):
+            with self.subTest(zero_rows=zero):
+                self.sql("DELETE FROM fx")
+                self.sql("UPDATE orders SET status = 'new'")
+                self.conf(TASKS % zero)
+                job = self.enqueue("pay", '{"order":1}')
+                self.work("--apply")
+                self.assertEqual((self.job(job)["state"], self.job(job)["outcome"]), ("done", "done"))
+                self.assertEqual(self.sql("SELECT status FROM orders"), [("paid",)])
+                self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(1,)])
+
+    def test_handler_may_read_the_views(self):
+        self.conf("[task look]\nsql = SELECT state, (SELECT count(*) FROM pawl_tasks) AS n"
+                  " FROM pawl_jobs WHERE id = :job_id\n")
+        job = self.enqueue("look")
+        self.work()
+        self.assertEqual(self.job(job)["result"], [{"state": "ready", "n": 1}])
+
+    def test_handler_may_not_touch_the_counter_of_ids(self):
+        self.conf("[task reset]\nsql = DELETE FROM sqlite_sequence\n")
+        self.enqueue("reset")
+        self.work(code=78)
+        self.assertEqual(self.enqueue("reset"), "2")
