@@ -200,6 +200,10 @@ BEGIN
      WHERE one = 1;
     UPDATE pawl_x_last SET created = 0 WHERE one = 1 AND id IS NOT NULL;
 
+    SELECT RAISE(ABORT,
+        'pawl: expires_at is not later than run_at, or than now: the job could never start')
+      FROM pawl_x_last
+     WHERE created = 1 AND expires_at_us <= max(coalesce(run_at_us, now_us), now_us);
     SELECT RAISE(ABORT, 'pawl: this key was used before with other args')
       FROM pawl_x_last l
       JOIN pawl_x_key k ON k.task_id = l.task_id AND k.source = coalesce(NEW.source, '')

@@ -154,7 +154,7 @@ static const struct cli_opt opts[] = {
     {"priority", 0, "N", "-100 to 100, higher first (default: the task's)", 0},
     {"in", 0, "DURATION", "to start not before this long from now", 0},
     {"at", 0, "TIME", "to start not before this instant (RFC 3339 with a zone)", 0},
-    {"expires", 0, "WHEN", "not to start after: a duration from now, or an instant", 0},
+    {"expires", 0, "WHEN", "not to start after (a duration from now, or an instant)", 0},
     {"max-retries", 0, "N", "failures allowed before it is dead (default: the task's)", 0},
     {"entity", 0, "NAME", "what the version belongs to", 0},
     {"version", 0, "N", "version of the entity: older ones than applied are no-ops", 0},

@@ -168,8 +168,10 @@ static bool page_attempt(void *ctx, const struct pawl_attempt *a)
     buf_printf(b, "\nattempt %" PRId64 "  ", a->n);
     cli_safe(b, a->outcome, 40);
     buf_putc(b, '\n');
-    if (a->started_at_us) row_text(b, "started", text_instant(a->started_at_us, t, sizeof t));
-    if (a->started_at_us && a->ended_at_us >= a->started_at_us) {
+    const bool never = show_never_started(a);
+    if (never) row_text(b, "started", "never");
+    else if (a->started_at_us) row_text(b, "started", text_instant(a->started_at_us, t, sizeof t));
+    if (!never && a->started_at_us && a->ended_at_us >= a->started_at_us) {
         int64_t took_us = (a->ended_at_us - a->started_at_us) / 1000 * 1000;
         row_text(b, "took", took_us > 0 ? text_duration(took_us, t, sizeof t) : "under 1ms");
     }

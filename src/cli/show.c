@@ -61,12 +61,19 @@ void show_job_json(struct buf *b, const struct pawl_job *j)
     cli_json_int(b, "attempts_n", j->attempts);
 }
 
+/* Judged before its handler was called: the row's start is when it was claimed. */
+bool show_never_started(const struct pawl_attempt *a)
+{
+    return strcmp(a->outcome, "expired") == 0 || strcmp(a->outcome, "undecodable") == 0 ||
+           (strcmp(a->outcome, "conflict") == 0 && a->exit_code < 0 && a->signal < 0);
+}
+
 void show_attempt_json(struct buf *b, const struct pawl_attempt *a)
 {
     buf_putc(b, '{');
     cli_json_int(b, "n", a->n);
     cli_json_str(b, "outcome", a->outcome);
-    cli_json_at(b, "started_at", a->started_at_us);
+    cli_json_at(b, "started_at", show_never_started(a) ? 0 : a->started_at_us);
     cli_json_at(b, "ended_at", a->ended_at_us);
     cli_json_str(b, "worker", a->worker);
     cli_json_str(b, "host", a->host);

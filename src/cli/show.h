@@ -9,6 +9,7 @@
 void show_job_json(struct buf *b, const struct pawl_job *j);
 /* One attempt as an object. */
 void show_attempt_json(struct buf *b, const struct pawl_attempt *a);
+bool show_never_started(const struct pawl_attempt *a);
 /* A job and its attempts as one object on one line. 0, or the exit code, printed. */
 int show_job_line(struct cli *c, int64_t id, bool only_dead);
 /* The page of one job with every attempt, and what can be done next. Returns as above. */

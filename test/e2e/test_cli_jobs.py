@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_cli_jobs.py - jobs job cancel run-now pause resume queues stats check prune debug."""
 import re
+import time
 import unittest
 
 from pawltest import PawlTest
@@ -182,6 +183,21 @@ class Jobs(PawlTest):
         self.assertEqual((answer["id"], answer["created"]), ("4", True))
         self.assertIs(self.json("enqueue", "other", "{}", "--key", "k")[0]["created"], False)
         self.fails(64, "prune", "--done-older", "x", says="duration")
+
+
+class Expired(PawlTest):
+    def test_expired_job_is_not_said_to_have_started(self):
+        self.conf("[task t]\nsql = SELECT 1\n")
+        job = self.enqueue("t", "{}", "--expires", "300ms")
+        due = self.sql("SELECT expires_at_us FROM pawl_jobs")[0][0]
+        self.wait_until(lambda: time.time() * 1e6 > due, what="its expiry")
+        self.work()
+        shown = self.job(job)
+        self.assertEqual((shown["dead_class"], shown["attempts"][0]["started_at"]),
+                         ("expired", None))
+        page = self.ok("job", job)
+        self.assertRegex(page, r"started +never\n")
+        self.assertNotIn("took", page)
 
 
 class Paused(PawlTest):

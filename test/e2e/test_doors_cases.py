@@ -438,10 +438,15 @@ class Times(Case):
         for text in good:
             for name, door in self.doors():
                 with self.subTest(time=text, door=name):
-                    job, _ = door(run_at=text, expires_at=text)
+                    job, _ = door(run_at=text)
                     want[job] = self.instant(text)
-                    for member in "run_at", "expires_at":
-                        self.assertEqual(self.instant(self.job(job)[member]), want[job], member)
+                    self.assertEqual(self.instant(self.job(job)["run_at"]), want[job])
+        for text in self.GOOD:
+            for name, door in self.doors():
+                with self.subTest(expires=text, door=name):
+                    job, _ = door(run_at="2038-01-01T00:00:00Z", expires_at=text)
+                    want[job] = self.instant("2038-01-01T00:00:00Z")
+                    self.assertEqual(self.instant(self.job(job)["expires_at"]), self.instant(text))
         for instant, text in ((253402300799999000, "9999-12-31T23:59:59.999Z"),
                               (253402300799999999, "9999-12-31T23:59:59.999999Z")):
             job, _ = self.by_sql(run_at=instant)
@@ -479,15 +484,24 @@ class Times(Case):
         self.assertEqual(self.count(), 0)
 
     def test_case_67_the_past_is_due_at_once(self):
-        """Goal: an instant long ago, the epoch included, means due, to start as to expire."""
+        """Goal: an instant long ago, the epoch included, means due; to expire it is refused."""
         for text in "1970-01-01T00:00:00Z", "1999-12-31T23:59:59Z":
             for name, door in self.doors():
                 with self.subTest(time=text, door=name):
                     late, _ = door(run_at=text)
-                    gone, _ = door(expires_at=text)
                     self.work()
                     self.assertEqual(self.job(late)["state"], "done")
-                    self.assertEqual(self.job(gone)["dead_class"], "expired")
+                    self.refused(door, "could never start", expires_at=text)
+
+    def test_case_67_expiry_before_the_start_is_refused_but_a_duplicate_stays_one(self):
+        for name, door in self.doors():
+            with self.subTest(door=name):
+                for expires in "2040-01-01T00:00:00Z", "2039-12-31T23:59:59Z":
+                    self.refused(door, "could never start", run_at="2040-01-01T00:00:00Z",
+                                 expires_at=expires)
+                job, new = door(key="k-" + name)
+                again, twice = door(key="k-" + name, expires_at="2000-01-01T00:00:00Z")
+                self.assertEqual((job, new, twice), (again, True, False))
 
 
 if __name__ == "__main__":

@@ -201,6 +201,15 @@ static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct pawl_e
     return rc;
 }
 
+/* Only of a new job: a request that was accepted in time is a duplicate for ever. */
+static enum pawl_rc can_start(const struct pawl_enqueue *r, int64_t now_us, struct pawl_error *e)
+{
+    if (r->expires_at_us == 0 || (r->expires_at_us > r->run_at_us && r->expires_at_us > now_us))
+        return PAWL_OK;
+    return pawl_fail(e, PAWL_BADDATA, "expires_at is not later than %s: the job could never start",
+                     r->expires_at_us <= r->run_at_us ? "run_at" : "now");
+}
+
 static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r, int64_t now_us,
                                 struct pawl_enqueued *out, int64_t *dups, struct pawl_error *e)
 {
@@ -219,6 +228,8 @@ static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r,
         ++*dups;
         return PAWL_OK;
     }
+    if ((rc = can_start(r, now_us, e)) != PAWL_OK)
+        return rc;
     out->created = true;
     out->state = PAWL_STATE_READY;
     return insert_job(sl, r, &n, now_us, &out->id, e);
@@ -249,7 +260,7 @@ enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t
         return rc;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
         if ((rc = enqueue_one(sl, &req[i], now_us, &out[i], &dups, e)) != PAWL_OK)
-            *bad_i = rc == PAWL_KEYCLASH ? i : n;
+            *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
     if (rc == PAWL_OK && dups > 0)
         rc = sl_count(sl, "duplicates", dups, e);
     if (rc == PAWL_OK && fail_point("enqueue.before"))
