@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test_bug_store.py - more of what an attack found: files that change under us, what handlers may see."""
+"""test_bug_store.py - more of what an attack found: files that change under us, what handlers see."""
 import os
 import shutil
 
@@ -56,7 +56,8 @@ class Handlers(PawlTest):
                 self.conf(TASKS % zero)
                 job = self.enqueue("pay", '{"order":1}')
                 self.work("--apply")
-                self.assertEqual((self.job(job)["state"], self.job(job)["outcome"]), ("done", "done"))
+                page = self.job(job)
+                self.assertEqual((page["state"], page["outcome"]), ("done", "done"))
                 self.assertEqual(self.sql("SELECT status FROM orders"), [("paid",)])
                 self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(1,)])
 
