@@ -76,6 +76,9 @@ enum pawl_state {
 };
 const char *pawl_state_name(enum pawl_state s); /* "ready", ...; static */
 
+/* Which SQLite is linked: "SQLite 3.53.1 (bundled)", or "(the system's)". At most n bytes. */
+void pawl_engine(char *buf, size_t n);
+
 struct pawl; /* an open store */
 
 /* Create the store at `url`, or migrate it. Safe to run twice and by two at once.

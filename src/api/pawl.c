@@ -24,6 +24,12 @@ struct pawl {
     struct pawl_error spare_error = {.rc = PAWL_OK};     \
     if (!(e)) (e) = &spare_error
 
+void pawl_engine(char *buf, size_t n)
+{
+    if (buf != NULL && n > 0)
+        store_engine(buf, n);
+}
+
 static enum pawl_rc need(bool ok, struct pawl_error *e, const char *what)
 {
     return ok ? PAWL_OK : pawl_fail(e, PAWL_BADARG, "%s", what);

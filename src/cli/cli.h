@@ -60,6 +60,7 @@ struct cli {
     struct conf *conf;         /* read by cli_conf; freed by the frame */
     struct pawl *pawl;         /* opened by cli_open; closed by the frame */
     struct buf out;            /* standard output not yet written: cli_emit */
+    char stored[64];           /* what was done all the same when standard output fails */
     int out_errno;             /* why standard output failed, 0: it has not */
 };
 

@@ -55,6 +55,7 @@ static const struct { const char *name; int64_t value; const char *help; } limit
     {"statements", LIMIT_STATEMENTS, "sql lines of one task"},
     {"sql_bytes", LIMIT_SQL_BYTES, "one statement"},
     {"conf_bytes", LIMIT_CONF_BYTES, "one configuration file"},
+    {"instant_odd_us", LIMIT_INSTANT_ODD_US, "earlier integers look like seconds or ms: refused"},
     {"instant_max_us", LIMIT_INSTANT_MAX_US, "latest instant: 9999-12-31T23:59:59.999999Z"},
 };
 

@@ -4,6 +4,7 @@
  * Keeps: the args reach the store byte for byte, from the operand or from standard input.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -78,6 +79,7 @@ static int options(struct cli *c, struct pawl_enqueue *r)
 static int answer(struct cli *c, const struct pawl_enqueue *r, const struct pawl_enqueued *a)
 {
     struct buf *b = &c->out;
+    snprintf(c->stored, sizeof c->stored, "; the job is stored, as job %" PRId64, a->id);
     if (c->json) {
         buf_putc(b, '{');
         cli_json_id(b, "id", a->id);

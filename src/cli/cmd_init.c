@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cmd_init.c - pawl init: create the store, or migrate it. The only verb that makes one. */
+#include <string.h>
+#include <unistd.h>
+
 #include "cli/cli.h"
 
 static int init_run(struct cli *c)
@@ -9,6 +12,7 @@ static int init_run(struct cli *c)
     struct pawl_error e = {.rc = PAWL_OK};
     int x = cli_url(c, &url);
     if (x != 0) return x;
+    bool there = access(strncmp(url, "sqlite:", 7) == 0 ? url + 7 : url, F_OK) == 0;
     if (pawl_init(url, &created, &e) != PAWL_OK) return cli_fail(c, &e);
     if (c->json) {
         buf_putc(&c->out, '{');
@@ -17,7 +21,8 @@ static int init_run(struct cli *c)
         buf_puts(&c->out, "}\n");
         return 0;
     }
-    buf_puts(&c->out, created ? "created the store " : "the store is ready: ");
+    buf_puts(&c->out, !created ? "the store is ready: "
+             : there  ? "added Pawl's tables to " : "created the store ");
     cli_safe(&c->out, url, 0);
     buf_putc(&c->out, '\n');
     return 0;

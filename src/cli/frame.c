@@ -224,7 +224,9 @@ static int run(struct cli *c, struct walk *w, const char *build)
     int x = parse(c, w, operands);
     if (x != 0) return x;
     if (w->version) {
-        buf_printf(&c->out, "pawl %s (%s)\n", PAWL_VERSION, build);
+        char engine[80];
+        pawl_engine(engine, sizeof engine);
+        buf_printf(&c->out, "pawl %s (%s), %s\n", PAWL_VERSION, build, engine);
         return 0;
     }
     if (w->help) return cli_help(c, c->cmd);
@@ -243,8 +245,9 @@ int cli_main(int argc, char **argv, const char *build)
     pawl_close(&c.pawl);
     conf_free(&c.conf);
     if (!cli_flush(&c) || (close(STDOUT_FILENO) != 0 && errno != EBADF && (c.out_errno = errno)))
-        x = cli_error(&c, EXIT_IOERR, "standard output: %s: what was printed is not complete",
-                      strerror(c.out_errno));
+        x = c.out_errno == EPIPE ? EXIT_IOERR /* the reader has had enough: no news to anybody */
+          : cli_error(&c, EXIT_IOERR, "standard output: %s: what was printed is not complete%s",
+                      strerror(c.out_errno), c.stored);
     buf_free(&c.out);
     arena_free(&c.arena);
     return x;

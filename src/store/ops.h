@@ -78,6 +78,7 @@ struct store_ops {
 /* The head of every engine's store. */
 struct store { const struct store_ops *ops; const struct env *env; };
 
+void sqlite_engine(char *buf, size_t n);
 /* The engine's own door (store/sqlite/sl_ops.c). path: what follows "sqlite:". */
 enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, bool *created,
                                struct pawl_error *e) PAWL_MUST_USE;

@@ -15,8 +15,15 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
 {
     const size_t n = strlen(url);
 
+    const size_t word_n = strspn(url,
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+
     if (strncmp(url, "sqlite:", 7) == 0)
         *path = url + 7;
+    else if (url[word_n] == ':' && word_n > 0 && strncmp(url, "postgres", 8) != 0)
+        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": unknown scheme \"%.*s:\"; give"
+                         " sqlite:PATH, or a path ending in .db", url,
+                         (int)(word_n < 20 ? word_n : 20), url);
     else if (n > 3 && strcmp(url + n - 3, ".db") == 0)
         *path = url;
     else if (strncmp(url, "postgres://", 11) == 0 || strncmp(url, "postgresql://", 13) == 0)
@@ -29,6 +36,11 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
     if (**path == '\0')
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\" has an empty path", url);
     return PAWL_OK;
+}
+
+void store_engine(char *buf, size_t n)
+{
+    sqlite_engine(buf, n);
 }
 
 enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e)

@@ -240,6 +240,7 @@ void store_patience(struct store *st, int64_t wait_us);
 /* In the supervisor: the job that this worker's effect runner is on, and since when (monotonic).
  * 0: none, or it is over. A look at shared memory: never waits. */
 int64_t store_in_hand(struct store *st, int64_t *since_us);
+void store_engine(char *buf, size_t n);  /* pawl_engine */
 /* Checkpoint if due, shrink the log, warn about what hinders. Call about once a second. */
 enum pawl_rc store_maintain(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 

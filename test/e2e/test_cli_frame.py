@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import unittest
 
@@ -46,7 +47,8 @@ class Frame(PawlTest):
         self.assertEqual(page, self.ok("help"))
 
     def test_version(self):
-        self.assertRegex(self.ok("--version"), r"^pawl \d+\.\d+\.\d+ \(\S+\)\n$")
+        self.assertRegex(self.ok("--version"), r"^pawl \d+\.\d+\.\d+ \(\S+\), SQLite 3\.\S+ "
+                         r"\((bundled|the system's)\)\n$")
 
     def test_no_verb_is_usage(self):
         self.fails(64, says="say what to do")
@@ -143,6 +145,21 @@ class Frame(PawlTest):
         self.assertEqual(len(done.err.splitlines()), 1)
 
 
+class Store(PawlTest):
+    make_store = check_at_end = False
+
+    def test_unknown_scheme_makes_no_file(self):
+        for url in "mysql:foo.db", "sqlit:x.db", "file:x.db":
+            self.fails(64, "init", "--db", url, says="unknown scheme .*give sqlite:PATH")
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_init_says_whether_the_database_was_there(self):
+        sqlite3.connect("file:%s/own.db" % self.dir, uri=True).execute("CREATE TABLE a(b)")
+        self.assertEqual(self.ok("init", "--db", "own.db"), "added Pawl's tables to own.db\n")
+        self.assertEqual(self.ok("init", "--db", "own.db"), "the store is ready: own.db\n")
+        self.assertEqual(self.ok("init", "--db", "new.db"), "created the store new.db\n")
+
+
 class Output(PawlTest):
     def test_full_disk_is_noticed(self):
         with open("/dev/full", "wb") as full:
@@ -150,8 +167,10 @@ class Output(PawlTest):
                 done = self.pawl(*words, stdout=full)
                 self.assertEqual(done.code, 74, done)
                 self.assertIn("No space left", done.err)
+                self.assertEqual("the job is stored, as job 1" in done.err,
+                                 words[0] == "enqueue", done)
 
-    def test_closed_pipe_is_noticed(self):
+    def test_closed_pipe_is_an_exit_code_and_no_noise(self):
         for _ in range(3):
             self.enqueue("t", '{"pad":"%s"}' % ("x" * 100000))
         read, write = os.pipe()
@@ -159,7 +178,7 @@ class Output(PawlTest):
         with os.fdopen(write, "wb") as out:
             done = self.pawl("jobs", "--json", stdout=out)
         self.assertEqual(done.code, 74, done)
-        self.assertIn("Broken pipe", done.err)
+        self.assertEqual(done.err, "")
 
     def test_closed_descriptors_never_reach_the_store(self):
         """Goal: with 0, 1 and 2 closed at the start, no message gets into the database file."""

@@ -31,6 +31,12 @@ static void op_close(struct store *st)
     free(sl);
 }
 
+void sqlite_engine(char *buf, size_t n)
+{
+    snprintf(buf, n, "SQLite %s (%s)", sqlite3_libversion(),
+             PAWL_SQLITE_BUNDLED ? "bundled" : "the system's");
+}
+
 static void op_describe(struct store *st, struct buf *out)
 {
     buf_printf(out, "SQLite %s (%s), WAL, synchronous=FULL%s, file %s", sqlite3_libversion(),
