@@ -26,7 +26,8 @@ void report_settled(const char *task, const struct job *job, const struct decisi
     const bool again = d->to == PAWL_STATE_READY;
     /* A death wants a person; the rest is the life of a job. */
     const enum log_level lv = d->to == PAWL_STATE_DEAD ? LOG_ERROR
-                            : d->to == PAWL_STATE_DROPPED || d->outcome == OUT_LOST ? LOG_WARN
+                            : d->to == PAWL_STATE_DROPPED || d->outcome == OUT_LOST
+                              || d->outcome == OUT_SUSPECT ? LOG_WARN
                             : again && d->outcome != OUT_SNOOZE ? LOG_INFO : LOG_DEBUG;
 
     log_line(lv, event_of(d), "i:job", job->id, "s:task", task, "s:key", job->key, "i:attempt",

@@ -178,7 +178,12 @@ static void reap(struct sup *s, int64_t now_us)
     if (now_us < s->reap_at_us || now_us < s->retry_at_us) return;
     s->reap_at_us = now_us + (s->lease_us < REAP_US ? s->lease_us : REAP_US);
     if (engine_reap(s->st, s->env, &rep, &e) != PAWL_OK) super_store_trouble(s, &e, now_us);
-    else if (rep.workers > 0) s->look = s->active = true;
+    else if (rep.workers > 0) {
+        s->look = s->active = true;
+        log_line(LOG_WARN, "worker.gone", "s:worker", s->id, "i:workers", (int64_t)rep.workers,
+                 "i:jobs", (int64_t)(rep.charged + rep.suspects), "s:why",
+                 "another worker died or froze: what it held was taken over", NULL);
+    }
 }
 
 static void upkeep(struct sup *s, int64_t now_us)

@@ -152,14 +152,20 @@ static void log_start(struct sup *s)
 {
     struct buf store = {0};
 
+    struct buf queues = {0};
+
+    for (size_t i = 0; i < s->o->queues_n; i++)
+        buf_printf(&queues, "%s%s", i > 0 ? "," : "", s->o->queues[i]);
     store_describe(s->st, &store);
     log_line(LOG_INFO, "worker.start", "s:worker", s->id, "i:pid", (int64_t)getpid(), "s:version",
              PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store),
+             "s:queues", queues.n > 0 ? buf_str(&queues) : NULL,
              "i:concurrency", (int64_t)s->slots_n,
              "i:exec_tasks", (int64_t)s->lanes.leased.lane.tasks_n,
              "i:sql_tasks", (int64_t)s->lanes.effect.lane.tasks_n,
              "t:grace", s->grace_us, "t:lease", s->lease_us, NULL);
     buf_free(&store);
+    buf_free(&queues);
 }
 
 /* Everything is given back: the side file may go. */

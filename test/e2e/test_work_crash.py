@@ -55,9 +55,11 @@ class CrashTest(PawlTest):
             self.wait_until(lambda: not os.path.exists("/proc/%d/fd/0" % kid), 5, "a child's end")
         os.unlink(os.path.join(self.dir, "span.log"))
         self.hold(False)
-        done = self.pawl("work", "--until-empty", "--log-level", "debug")
+        done = self.pawl("work", "--until-empty", "--log-level", "debug", "-q", "default,mail")
         self.assertEqual(done.code, 0, done)
-        self.assertEqual(done.err.count("event=job.suspect"), 3, done)
+        self.assertEqual(done.err.count("warn event=job.suspect"), 3, done)
+        self.assertRegex(done.err, r"warn event=worker.gone .*workers=1 jobs=3")
+        self.assertRegex(done.err, r"event=worker.start .*queues=default,mail")
         running = 0
         for word, _, _ in sorted(self.spans(), key=lambda s: s[2]):
             running += 1 if word == "start" else -1
