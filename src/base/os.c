@@ -129,6 +129,11 @@ enum pawl_rc os_split_words(const char *s, struct arena *a, const char *const **
     for (;;) {
         while (is_blank(*s)) s++;
         if (*s == '\0') break;
+        if (*s == '#') {
+            rc = pawl_fail(e, PAWL_BADARG, "a word that begins with an unquoted #: comments have"
+                           " a line of their own; quote it if it is meant");
+            goto out;
+        }
         buf_clear(&w);
         if ((rc = read_word(&s, &w, e)) != PAWL_OK) goto out;
         words[at] = w.failed ? NULL : arena_dup(a, buf_str(&w), w.n);
