@@ -44,7 +44,7 @@ static int check_run(struct cli *c)
         cli_json_int(b, "findings", x.n);
         buf_puts(b, "}\n");
     } else if (x.n == 0) {
-        buf_printf(b, "%d invariants hold\n", checked);
+        buf_printf(b, "the %d invariants that SQL can state hold\n", checked);
     } else {
         buf_printf(b, "%d invariants checked, %" PRId64 " findings\n", checked, x.n);
     }

@@ -198,7 +198,7 @@ static void report(struct bulk *k, const struct pawl_error *e)
             cli_json_int(b, "from_line", k->batch_line ? k->batch_line : k->line + 1);
         buf_puts(b, "}\n");
     } else {
-        buf_printf(b, "%s stored: %s new, %s duplicates\n", text_count(k->stored, s, sizeof s),
+        buf_printf(b, "%s lines: %s new, %s duplicates\n", text_count(k->stored, s, sizeof s),
                    text_count(k->created, n, sizeof n),
                    text_count(k->stored - k->created, d, sizeof d));
     }

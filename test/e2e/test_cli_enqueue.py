@@ -183,7 +183,7 @@ class Bulk(PawlTest):
         self.assertIsNone(jobs[2]["key"])
 
     def test_from_standard_input_without_last_newline(self):
-        self.assertIn("2 stored: 1 new, 1 duplicates", self.ok(
+        self.assertIn("2 lines: 1 new, 1 duplicates", self.ok(
             "enqueue", "--bulk", "-", stdin='{"task":"a","key":"1"}\n{"task":"a","key":"1"}'))
 
     def test_bad_lines_are_named_with_the_reason(self):
@@ -235,10 +235,10 @@ class Bulk(PawlTest):
         lines[1699] = lines[1699].replace(',"prioritty":1', "")
         path = self.bulk(*lines)
         out = self.ok("enqueue", "--bulk", path, "--from-line", "1001")
-        self.assertIn("1,500 stored: 1,500 new", out)
+        self.assertIn("1,500 lines: 1,500 new", out)
         self.assertEqual(self.sql("SELECT count(*), count(DISTINCT key) FROM pawl_jobs"),
                          [(2500, 2500)])
-        self.assertIn("2,500 stored: 0 new, 2,500 duplicates", self.ok("enqueue", "--bulk", path))
+        self.assertIn("2,500 lines: 0 new, 2,500 duplicates", self.ok("enqueue", "--bulk", path))
 
     def test_key_clash_inside_and_across_batches_names_the_line(self):
         self.ok("enqueue", "a", "[1]", "--key", "k")
@@ -250,7 +250,7 @@ class Bulk(PawlTest):
 
     def fails_with_report(self, path, says):
         done = self.pawl("enqueue", "--bulk", path)
-        self.assertEqual((done.code, done.out), (65, "0 stored: 0 new, 0 duplicates\n"), done)
+        self.assertEqual((done.code, done.out), (65, "0 lines: 0 new, 0 duplicates\n"), done)
         self.assertRegex(done.err, says)
 
     def test_memory_is_bounded(self):
@@ -285,7 +285,7 @@ class Bulk(PawlTest):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 75, err)
-        self.assertEqual(out, b"1,000 stored: 1,000 new, 0 duplicates\n")
+        self.assertEqual(out, b"1,000 lines: 1,000 new, 0 duplicates\n")
         self.assertRegex(err.decode(), r"interrupted after line 1\d\d\d; 1000 stored, nothing from "
                                        r"line 1001 on: go on with --from-line 1001\n$")
         self.assertEqual(self.sql("SELECT count(*) FROM pawl_jobs"), [(1000,)])

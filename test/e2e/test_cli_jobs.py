@@ -150,7 +150,7 @@ class Jobs(PawlTest):
 
     def test_check_finds_nothing_and_then_something(self):
         job = self.enqueue("note", '{"text":"x"}')
-        self.assertRegex(self.ok("check"), r"^\d+ invariants hold\n$")
+        self.assertRegex(self.ok("check"), r"^the \d+ invariants that SQL can state hold\n$")
         self.assertEqual(self.json("check")[-1]["findings"], 0)
         self.sql("DELETE FROM pawl_x_ready")            # a job that is nowhere
         out = self.json("check", code=1)
