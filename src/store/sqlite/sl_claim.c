@@ -282,7 +282,7 @@ static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_
             return PAWL_OK; /* every line is empty */
         take(best, &best->c[best->at], &jobs[*n]);
         ++*n;
-        if (++best->at == best->n &&
+        if (++best->at == best->n && *n < want &&
             (rc = refill(m->sl, best, m->lane->tasks[best->task_i].id, m->now_us, m->chunk, m->a,
                          m->info, e)) != PAWL_OK)
             return rc;
@@ -410,7 +410,6 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
             return rc;
         bytes += jobs[i].args_bytes;
         jobs[i].started_at_us = now_us;
-        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
     }
     return PAWL_OK;
 }

@@ -75,7 +75,7 @@ enum pawl_rc sl_exec(struct sqlite *sl, const char *sql, struct pawl_error *e)
 enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct pawl_error *e)
 {
     assert(id < SLQ_N);
-    assert(sl->owner_pid == getpid()); /* a connection never crosses fork() */
+    assert(sl->in_tx || sl->owner_pid == getpid()); /* sl_begin looks, too: never across fork() */
     if (sl->q[id] == NULL &&
         sqlite3_prepare_v3(sl->db, slq_text[id], -1, SQLITE_PREPARE_PERSISTENT, &sl->q[id],
                            NULL) != SQLITE_OK)

@@ -54,8 +54,11 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
     nonce = st->env->random(st->env->ctx);
     side_blame_clear(&sl->side);
     side_blame_batch(&sl->side, nonce, *n == 1 && jobs[0].suspect);
-    for (size_t i = 0; i < *n; i++)
+    env_bytes(sl->env, sl->batch_lease, sizeof sl->batch_lease); /* one: it is one transaction */
+    for (size_t i = 0; i < *n; i++) {
+        memcpy(jobs[i].lease_id, sl->batch_lease, sizeof jobs[i].lease_id);
         side_blame_job(&sl->side, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
+    }
     sl->batch = jobs;
     sl->batch_n = *n;
     sl->effect_open = true;

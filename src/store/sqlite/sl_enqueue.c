@@ -17,10 +17,42 @@
 #include "core/rules.h"
 #include "store/sqlite/sl.h"
 
-struct names { int64_t task_id, queue_id, task_queue_id, priority; bool declared; };
+/* What the names of a request stand for. Valid within the transaction that looked them up. */
+struct names {
+    const char *task, *queue;      /* as asked for; borrowed from the requests */
+    int64_t task_id, queue_id, task_queue_id, priority;
+    bool declared;
+    char near[72];                 /* not declared: the nearest task that is */
+};
+/* The names met in this call: a call mostly holds the same few. */
+enum { NAMES_N = 16 };
+struct memo { struct names n[NAMES_N]; size_t used, next; };
 
-static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_enqueue *r, struct names *n,
-                                  struct pawl_error *e)
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static const struct names *recall(const struct memo *m, const struct pawl_enqueue *r)
+{
+    for (size_t i = 0; i < m->used; i++)
+        if (same(m->n[i].task, r->task) && same(m->n[i].queue, r->queue))
+            return &m->n[i];
+    return NULL;
+}
+
+static struct names *place_for(struct memo *m)
+{
+    struct names *n = &m->n[m->next];
+
+    m->next = (m->next + 1) % NAMES_N;
+    m->used += m->used < NAMES_N;
+    memset(n, 0, sizeof *n);
+    return n;
+}
+
+static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_enqueue *r, struct names *n,
+                            struct pawl_error *e)
 {
     enum pawl_rc rc = sl_task_id(sl, r->task, true, &n->task_id, &n->task_queue_id, &n->priority,
                                  &n->declared, e);
@@ -177,7 +209,7 @@ static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_enqueue *r,
     return sl_run(sl, q, e);
 }
 
-static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct pawl_enqueued *out,
+static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct names *out,
                               struct pawl_error *e)
 {
     const char *names[1000];
@@ -210,19 +242,37 @@ static enum pawl_rc can_start(const struct pawl_enqueue *r, int64_t now_us, stru
                      r->expires_at_us <= r->run_at_us ? "run_at" : "now");
 }
 
-static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r, int64_t now_us,
-                                struct pawl_enqueued *out, int64_t *dups, struct pawl_error *e)
+static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_enqueue *r, struct memo *m,
+                                  const struct names **out, struct pawl_error *e)
 {
-    struct names n = {0};
+    struct names *n;
+    enum pawl_rc rc;
+
+    if ((*out = recall(m, r)) != NULL)
+        return PAWL_OK;
+    *out = n = place_for(m);
+    if ((rc = look_up(sl, r, n, e)) != PAWL_OK ||
+        (!n->declared && (rc = near_task(sl, r->task, n, e)) != PAWL_OK))
+        return rc;
+    n->task = r->task;
+    n->queue = r->queue;
+    return PAWL_OK;
+}
+
+static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r, struct memo *m,
+                                int64_t now_us, struct pawl_enqueued *out, int64_t *dups,
+                                struct pawl_error *e)
+{
+    const struct names *n = NULL;
     bool known = false;
     enum pawl_rc rc;
 
-    if ((rc = resolve_names(sl, r, &n, e)) != PAWL_OK)
+    if ((rc = resolve_names(sl, r, m, &n, e)) != PAWL_OK)
         return rc;
-    out->task_known = n.declared;
-    if (!n.declared && (rc = near_task(sl, r->task, out, e)) != PAWL_OK)
-        return rc;
-    if (r->key != NULL && (rc = meet_key(sl, r, n.task_id, out, &known, e)) != PAWL_OK)
+    out->task_known = n->declared;
+    static_assert(sizeof out->near == sizeof n->near, "one size of names");
+    memcpy(out->near, n->near, sizeof out->near);
+    if (r->key != NULL && (rc = meet_key(sl, r, n->task_id, out, &known, e)) != PAWL_OK)
         return rc;
     if (known) {
         ++*dups;
@@ -232,7 +282,7 @@ static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r,
         return rc;
     out->created = true;
     out->state = PAWL_STATE_READY;
-    return insert_job(sl, r, &n, now_us, &out->id, e);
+    return insert_job(sl, r, n, now_us, &out->id, e);
 }
 
 /* The refusal itself changes nothing; that it happened is counted apart, best effort. */
@@ -251,6 +301,7 @@ enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t
 {
     struct sqlite *sl = sl_of(st);
     const int64_t now_us = st->env->wall_us(st->env->ctx);
+    struct memo memo = {.used = 0};
     int64_t dups = 0;
     enum pawl_rc rc;
 
@@ -259,7 +310,7 @@ enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
-        if ((rc = enqueue_one(sl, &req[i], now_us, &out[i], &dups, e)) != PAWL_OK)
+        if ((rc = enqueue_one(sl, &req[i], &memo, now_us, &out[i], &dups, e)) != PAWL_OK)
             *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
     if (rc == PAWL_OK && dups > 0)
         rc = sl_count(sl, "duplicates", dups, e);

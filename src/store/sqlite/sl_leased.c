@@ -138,9 +138,11 @@ static enum pawl_rc turn_inside(struct sqlite *sl, struct settle *s, size_t n,
             return pawl_wrap(e, "settle job %lld", (long long)s[i].job->id);
     if ((rc = sl_choose(sl, lane, want, alone, arena, jobs, jobs_n, info, e)) != PAWL_OK)
         return pawl_wrap(e, "claim");
-    for (size_t i = 0; i < *jobs_n; i++)
+    for (size_t i = 0; i < *jobs_n; i++) {
+        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
         if ((rc = lease_one(sl, lane, &jobs[i], e)) != PAWL_OK)
             return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
+    }
     return PAWL_OK;
 }
 

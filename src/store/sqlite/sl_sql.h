@@ -6,10 +6,8 @@
 #define SL_COUNTERS "runs, failures, lost, releases, snoozes"
 /* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it
  * does not end every worker that meets it, and `pawl check` names it. */
-#define SL_COUNTER_MAX 1000000000000000LL
-#define SL_SANE "runs BETWEEN 0 AND 1000000000000000 AND min(failures, lost, releases, snoozes)"  \
-                " >= 0"                                                                           \
-                " AND max(failures, lost, releases, snoozes) <= 1000000000000000"
+#define SL_COUNTER_MAX ((1LL << 50) - 1)
+#define SL_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND (1 << 50) - 1"
 
 #define SLQ_TABLE(X)                                                                              \
     /* transactions */                                                                            \

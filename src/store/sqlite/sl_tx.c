@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <sys/statvfs.h>
 #include "base/err.h"
 #include "base/fail.h"
@@ -34,6 +35,7 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
     assert(!sl->in_tx);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
+    assert(sl->owner_pid == getpid());
     if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
         return rc;
     if ((rc = sl_same_file(sl, e)) != PAWL_OK) {
