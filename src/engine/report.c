@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* report.c - log lines about jobs: event, job, task, key, attempt, and why (doc/logs.md). */
+#include <string.h>
 #include "base/log.h"
 #include "engine/report.h"
 
@@ -30,11 +31,14 @@ void report_settled(const char *task, const struct job *job, const struct decisi
                               || d->outcome == OUT_SUSPECT ? LOG_WARN
                             : again && d->outcome != OUT_SNOOZE ? LOG_INFO : LOG_DEBUG;
 
+    /* The decision often ends with the cause: said once. */
+    const char *why = f != NULL ? f->error : NULL;
+    if (why != NULL && d->to != PAWL_STATE_DONE && strstr(d->reason, why) != NULL) why = NULL;
     log_line(lv, event_of(d), "i:job", job->id, "s:task", task, "s:key", job->key, "i:attempt",
              job->token, "s:outcome", outcome_name(d->outcome),
              "s:class", d->to == PAWL_STATE_DEAD ? dead_class_name(d->dead) : NULL,
              "s:reason", d->to == PAWL_STATE_DONE ? NULL : d->reason,
-             "s:why", f != NULL ? f->error : NULL,
+             "s:why", why,
              again ? "t:delay" : NULL, d->delay_us, NULL);
 }
 

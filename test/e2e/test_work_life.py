@@ -224,6 +224,15 @@ class EmptyTest(WorkTest):
         self.assertEqual(self.job(job)["state"], "done")
 
 
+class SaidOnceTest(WorkTest):
+    def test_cause_of_a_retry_is_logged_once(self):
+        self.conf("[task t]\nexec = sh -c 'echo partner is down >&2; exit 75'\n"
+                  "max_retries = 1\nbackoff = 10ms..20ms\n")
+        self.enqueue("t")
+        for line in self.work().err.splitlines():
+            self.assertLessEqual(line.count("partner is down"), 1, line)
+
+
 class CancelTest(WorkTest):
     def test_cancel_ends_the_running_group_soon(self):
         self.hold(trap="trap '' TERM")
