@@ -207,6 +207,35 @@ START_TEST(each_store_leased_settle_overtaken_meanwhile_is_stale)
 }
 END_TEST
 
+/* Two runs of one version with other args at the same time: one takes effect, the other is told. */
+START_TEST(each_store_leased_settle_of_the_same_version_with_other_args_is_a_conflict)
+{
+    struct leased *l;
+    struct slot *slots;
+    size_t n = 0;
+    struct fx f;
+
+    begin(&f, _i);
+    const int64_t a = put_v(&f, "apply", "e", 5, "[5]"), b = put_v(&f, "apply", "e", 5, "[55]");
+    l = leased_new(&f.lane, 2, &f.clock.env);
+    slots = leased_slots(l, &n);
+    fx_ok(leased_turn(l, f.st, true, &f.info, &f.e), &f);
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_int_eq(slots[i].phase, SLOT_HELD);
+        slots[i].found = fx_found(OUT_DONE, NULL);
+        slots[i].phase = SLOT_ENDED;
+    }
+    for (int i = 0; i < 3; i++)
+        fx_ok(leased_turn(l, f.st, false, &f.info, &f.e), &f);
+    ck_assert_uint_eq(leased_busy(l), 0);
+    ck_assert_int_eq(fx_state(&f, a), PAWL_STATE_DONE);
+    ck_assert_str_eq(fx_job(&f, b).dead_class, "conflict");
+    ck_assert_int_eq(applied(&f, "e"), 5);
+    leased_free(&l);
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_fenced_settle_does_not_move_the_guard)
 {
     enum pawl_state state;
@@ -314,6 +343,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_failed_attempts_do_not_move_the_guard);
     FX_ADD(tc, each_store_retry_overtaken_by_a_newer_version_is_stale);
     FX_ADD(tc, each_store_leased_settle_overtaken_meanwhile_is_stale);
+    FX_ADD(tc, each_store_leased_settle_of_the_same_version_with_other_args_is_a_conflict);
     FX_ADD(tc, each_store_fenced_settle_does_not_move_the_guard);
     FX_ADD(tc, each_store_entity_and_version_come_from_the_args_when_the_policy_says);
     FX_ADD(tc, each_store_replay_says_beforehand_when_it_will_be_stale);
