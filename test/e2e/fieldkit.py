@@ -6,6 +6,7 @@ tasks inside the job's transaction; `attempts.log` gets one line from every exec
 does anything. A case of the field is a method test_case_NN_claim.
 """
 import collections
+import json
 import os
 import signal
 
@@ -216,7 +217,6 @@ class FieldTest(PawlTest):
 
     def bulk(self, lines):
         """Enqueue many; lines: objects as --bulk reads them."""
-        import json
         self.ok("enqueue", "--bulk", "-", stdin="".join(json.dumps(o) + "\n" for o in lines))
 
     def act(self, words, *more):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """test_case_data.py - field cases about data that breaks the machinery: 42 49."""
-import sqlite3
+import json
 import unittest
 
 from fieldkit import FieldTest, uptime
@@ -119,7 +119,6 @@ class Damaged(FieldTest):
     def json_any(self, *words):
         done = self.pawl("--json", *words)
         self.assertIn(done.code, (0, 1), done)
-        import json
         return [json.loads(line) for line in done.out.splitlines()]
 
     def case_49_damaged_row_at_the_head_does_not_block_sql_tasks(self):

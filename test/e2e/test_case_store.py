@@ -153,13 +153,17 @@ class Log(FieldTest):
         self.bulk([{"task": "pad", "args": {}}] * n)
 
     def case_69_our_own_processes_never_pin_the_log(self):
-        """Flat out, while people look: lists, counts and checks in a loop."""
+        """Flat out, while people look: lists and counts in a loop, and one who does not read on."""
         self.pads(5000)
         stop, most, trouble = threading.Event(), [0], []
+        stuck = subprocess.Popen([PAWL, "jobs", "--limit", "0"], cwd=self.dir, env=self.env(),
+                                 stdout=subprocess.PIPE)    # 5,000 lines into a pipe of 64 KiB
+        self.addCleanup(stuck.stdout.close)
+        self.addCleanup(stuck.kill)
 
         def look():
             while not stop.is_set():
-                for words in (["jobs", "--limit", "0"], ["stats"], ["queues"], ["check"]):
+                for words in (["jobs", "--limit", "0"], ["stats"], ["queues"], ["dead", "list"]):
                     done = self.pawl(*words)
                     if done.code != 0:
                         trouble.append(str(done))
@@ -173,6 +177,8 @@ class Log(FieldTest):
             thread.join()
         self.assertEqual(trouble, [])
         self.assertLess(max(most[0], self.wal()), 64 * MIB)
+        self.assertIsNone(stuck.poll(), "it was not stuck: this run proved less")
+        self.assertEqual(len(stuck.communicate(timeout=30)[0].splitlines()), 5000)
         self.assertEqual(len(self.fx()), 5000)
 
     def case_69_foreign_reader_pins_the_log_with_a_warning_and_it_shrinks_afterwards(self):
