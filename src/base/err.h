@@ -10,7 +10,7 @@
 
 #include "pawl.h"
 
-/* Exit codes: sysexits(3) as SEMANTICS 5.2 assigns them to the `pawl` command. */
+/* Exit codes: sysexits(3); the manual lists what the `pawl` command uses each for. */
 enum { EXIT_YES = 0, EXIT_NO = 1, EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_UNAVAILABLE = 69,
        EXIT_BUG = 70, EXIT_CANTCREAT = 73, EXIT_IOERR = 74, EXIT_TEMPFAIL = 75, EXIT_NOPERM = 77,
        EXIT_CONFIG = 78 };

@@ -10,7 +10,7 @@
 #define LIMIT_HEADERS_BYTES (16 * 1024)
 #define LIMIT_RESULT_BYTES (256 * 1024)
 #define LIMIT_JSON_DEPTH 64
-#define LIMIT_ERROR_HEAD 1024           /* error texts keep head + tail (SEMANTICS G19) */
+#define LIMIT_ERROR_HEAD 1024           /* error texts keep head + tail: the last line says most */
 #define LIMIT_ERROR_TAIL (7 * 1024)
 #define LIMIT_OUT_TAIL (8 * 1024)       /* kept of a child's stdout and of its stderr */
 #define LIMIT_REPLY_BYTES (1024 * 1024 + 64 * 1024) /* one verdict on the reply descriptor */

@@ -11,15 +11,15 @@
 
 /* Delay before the next run after `failures` (>= 1) failures: base + U(0, min(cap, base * 2^(f-1)))
  * never above cap; exponent clamped (no overflow at failure 100,000). With retry_after > 0 the
- * delay is at least retry_after and up to 10 % more (SEMANTICS 5.5). */
+ * delay is at least retry_after and up to 10 % more, so that a wave does not return together. */
 int64_t retry_delay_us(const struct policy *p, int64_t failures, int64_t retry_after_us,
                        const struct env *env);
 /* Snooze delay: asked (or 5 s) + U(0, 10 %), at most 1 h. */
 int64_t snooze_delay_us(int64_t asked_us, const struct env *env);
 
-/* Exit code of a handler 0..255 -> outcome by SEMANTICS 5.2 and the policy's overrides. */
+/* Exit code of a handler 0..255 -> outcome by sysexits(3) (doc/exec.md) and the policy's overrides. */
 enum outcome classify_exit(int code, const struct policy *p);
-/* HTTP status of a push -> outcome by SEMANTICS 5.1 (2xx done, 202 done for now, 3xx permanent). */
+/* HTTP status of a push -> outcome (2xx done, 202 done for now, 3xx permanent). */
 enum outcome classify_http(int status);
 /* Extended SQLite result code of a user's statement -> outcome: BUSY, LOCKED, FULL, IOERR, NOMEM,
  * INTERRUPT(timeout), CANTOPEN, PROTOCOL, SCHEMA transient; CONSTRAINT, MISMATCH, ERROR, RANGE,

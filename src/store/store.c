@@ -73,7 +73,7 @@ int64_t store_now_us(struct store *st)
     return st->env->wall_us(st->env->ctx);
 }
 
-/* --- the rules of every door (DESIGN, "Four doors"): stated in doc/schema.md --- */
+/* --- the rules of every door stated in doc/schema.md --- */
 
 static enum pawl_rc json_rule(const char *what, const char *s, size_t n, size_t max, bool object,
                               struct pawl_error *e)

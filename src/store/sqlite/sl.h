@@ -77,6 +77,9 @@ enum pawl_rc sl_run(struct sqlite *sl, sqlite3_stmt *q, struct pawl_error *e) PA
 /* Step for a row: OK with *row true/false; reset when false or on error. */
 enum pawl_rc sl_row(struct sqlite *sl, sqlite3_stmt *q, bool *row,
                     struct pawl_error *e) PAWL_MUST_USE;
+/* sl_hooks.c: what SQLite asks us */
+void sl_hooks(struct sqlite *sl);                /* wal, commit and authorizer hooks */
+int sl_on_busy(void *ctx, int count);
 int sl_on_progress(void *ctx);                    /* stop flag and deadline of users' statements */
 void sl_text(sqlite3_stmt *q, int i, const char *s);              /* NULL -> NULL; borrowed */
 void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n);  /* NULL -> NULL */

@@ -5,7 +5,7 @@
  * lock;
  *        one that is frozen leaves an old stamp; nothing here needs repair after a crash.
  * Why:   SQLite's own write lock does not queue, and foreign writers nap up to 100 ms between tries
- *        (LIMITS B5): without gaps they starve while we drain.
+ *        (measured): without gaps they starve while we drain.
  */
 #include <assert.h>
 #include <dirent.h>

@@ -148,7 +148,7 @@ void sl_rollback(struct sqlite *sl)
 
 /* Passive while the side lock keeps pawl's writers out: everything is copied, and the next writer
  * starts the log anew, in place. With an SQLite that has the WAL-reset fault, TRUNCATE under the
- * write lock is the shape without the race (DEPENDENCIES 4). */
+ * write lock is the shape without the race. */
 enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *e)
 {
     int log_n = 0, done_n = 0;
