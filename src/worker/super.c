@@ -27,6 +27,7 @@ enum {
     POLL_US = 100 * 1000,          /* look for foreign commits: the safety net */
     REAP_US = 2000 * 1000,
     UPKEEP_US = 1000 * 1000,
+    UPKEEP_IDLE_US = 10 * 1000 * 1000, /* a log that was pinned shrinks although nothing happens */
     REFRESH_US = 100 * 1000,
     EMPTY_US = 50 * 1000,
     LOOK_ANYWAY_US = 5000 * 1000,  /* should a due time be missed (a clock was set) */
@@ -189,8 +190,9 @@ static void reap(struct sup *s, int64_t now_us)
 static void upkeep(struct sup *s, int64_t now_us)
 {
     struct pawl_error e = {0};
+    int64_t at_us = s->upkeep_at_us + (s->active ? 0 : UPKEEP_IDLE_US);
 
-    if (now_us < s->upkeep_at_us || !s->active || now_us < s->retry_at_us) return;
+    if (now_us < at_us || now_us < s->retry_at_us) return;
     s->upkeep_at_us = now_us + UPKEEP_US;
     s->active = false;
     if (store_maintain(s->st, &e) != PAWL_OK && log_gate(&s->store_gate, LOG_EVERY_US)) {
