@@ -36,7 +36,11 @@ struct effect {
 };
 
 /* What a pass over the batch came to. */
-enum pass { PASS_OK, PASS_RERUN, PASS_STORE };
+enum pass {
+    PASS_OK,
+    PASS_AGAIN, /* a job cannot be undone alone in this one: the same again, with savepoints */
+    PASS_RERUN, PASS_STORE
+};
 
 struct effect *effect_new(const struct effect_opts *o)
 {
@@ -111,6 +115,8 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
         const enum pawl_rc rc = f->outcome == OUT_STALE && run ? store_effect_undo(st, e) : PAWL_OK;
 
         /* A stale run has no effect: what it may have written is undone before it is settled. */
+        if (rc == PAWL_BUSY)
+            return PASS_AGAIN;
         if (rc != PAWL_OK || (f->outcome == OUT_STALE && run && store_effect_job(st, i,
                 e) != PAWL_OK))
             return PASS_RERUN;
@@ -127,7 +133,11 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
         return PASS_STORE;
     }
     add_verdict(ef, verdicts_n, job, f);
-    return store_effect_undo(st, e) == PAWL_OK ? PASS_OK : PASS_STORE;
+    switch (store_effect_undo(st, e)) {
+    case PAWL_OK: return PASS_OK;
+    case PAWL_BUSY: return PASS_AGAIN;
+    default: return PASS_STORE;
+    }
 }
 
 /* How long the work of a batch may take: where a flush is slow, long enough to be worth one. */
@@ -300,8 +310,8 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
         log_line(LOG_WARN, "effect.in_doubt", "s:why", cause.msg, NULL);
         return PAWL_OK;
     }
-    if (n > 1) { /* in company: find out one by one, at no cost */
-        ef->singly = n;
+    if (n > 1) { /* in company: find out one by one (or with savepoints), at no cost */
+        ef->singly = p == PASS_AGAIN ? 0 : n;
         out->reruns++;
         return PAWL_OK;
     }

@@ -161,7 +161,9 @@ enum pawl_rc store_effect_job(struct store *st, size_t i, struct pawl_error *e) 
 /* The job in hand succeeded: fence, done row, version guard. OK | FENCED | STORE ... */
 enum pawl_rc store_effect_done(struct store *st, const struct lane_task *t, const struct job *job,
                                const struct finding *f, struct pawl_error *e) PAWL_MUST_USE;
-/* Undo the job in hand. BUG if the transaction is gone (the handler ended it). */
+/* Undo the job in hand. BUG if the transaction is gone (the handler ended it). BUSY: in this batch
+ * jobs have no savepoints and this one has written: roll the batch back and claim again; the next
+ * ones have them. */
 enum pawl_rc store_effect_undo(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 bool store_effect_alive(struct store *st);            /* the transaction of _begin is still open */
 /* SQL: a deferred constraint failed (rolled back) | BUSY FULL IO NOMEM STORE (rolled back) |

@@ -18,6 +18,7 @@ struct store_stmt {
     struct sqlite *sl;
     sqlite3_stmt *st;          /* NULL after a reopen: prepared again at the next run */
     char *text;
+    bool counts;               /* whatever it writes is counted in rows (not so: CREATE TABLE) */
     struct store_stmt *next;
 };
 
@@ -47,7 +48,12 @@ struct sqlite {
     bool timed_out;
     int64_t data_version;
     /* the effect transaction */
-    struct job *batch; size_t batch_n, hand; bool effect_open, savepoint;
+    struct job *batch; size_t batch_n, hand; bool effect_open;
+    bool savepoint;            /* a job is in hand, and has a savepoint unless the batch is plain */
+    bool plain, plain_saved;   /* one savepoint for the batch, since things went well; it is set */
+    int64_t smooth, smooth_min; /* jobs in a row that needed none; how many make a plain batch */
+    int64_t wrote_before;      /* rows written on this connection before the job in hand */
+    bool wrote_schema;         /* the job in hand wrote what is not counted in rows */
     uint8_t batch_lease[16];
     int64_t warned_wal_us;
     int64_t judge_at_us;       /* boot time before which nobody is judged frozen */

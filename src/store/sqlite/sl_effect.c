@@ -32,6 +32,28 @@ static int64_t learn(int64_t old, int64_t seen)
     return old == 0 ? seen : old + (seen - old) / 4;
 }
 
+/* A savepoint a job costs a fifth of a small job: every page that it changes is copied first. A
+ * batch that follows many jobs that needed none has one for all, only to notice a handler that ends
+ * the transaction. Should a job need its own after all, the batch is rolled back and run again. */
+#define SMOOTH_FIRST 64
+#define SMOOTH_MIN 1024
+#define SMOOTH_MAX 65536
+
+static bool may_be_plain(struct sqlite *sl, const struct job *jobs, size_t n)
+{
+    if (sl->smooth_min == 0)
+        sl->smooth_min = SMOOTH_FIRST;
+    return n > 1 && sl->smooth >= sl->smooth_min && !jobs[0].suspect;
+}
+
+/* A job of a plain batch had to be undone: expect more of them. */
+static void not_smooth(struct sqlite *sl)
+{
+    sl->smooth = 0;
+    sl->smooth_min = sl->smooth_min < SMOOTH_MIN ? SMOOTH_MIN
+                   : sl->smooth_min < SMOOTH_MAX ? sl->smooth_min * 4 : SMOOTH_MAX;
+}
+
 enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want,
                              struct arena *arena, struct job *jobs, size_t *n,
                              struct claim_info *info, struct pawl_error *e)
@@ -63,6 +85,8 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
     sl->batch_n = *n;
     sl->effect_open = true;
     sl->savepoint = false;
+    sl->plain = may_be_plain(sl, jobs, *n);
+    sl->plain_saved = false;
     if (fail_point("batch.claimed")) {
         sl_effect_rollback(st);
         return pawl_fail(e, PAWL_IO, "failpoint batch.claimed");
@@ -105,9 +129,13 @@ enum pawl_rc sl_effect_job(struct store *st, size_t i, struct pawl_error *e)
     side_blame_hand(&sl->side, (uint32_t)i);
     if (!sl_effect_alive(st))
         return gone(e);
-    if ((rc = sl_q(sl, SLQ_SAVE, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK)
+    if (!sl->plain_saved &&
+        ((rc = sl_q(sl, SLQ_SAVE, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK))
         return rc;
     sl->savepoint = true;
+    sl->plain_saved = sl->plain;
+    sl->wrote_before = sqlite3_total_changes64(sl->db);
+    sl->wrote_schema = false;
     if (fail_point("effect.job"))
         return pawl_fail(e, PAWL_IO, "failpoint effect.job");
     return PAWL_OK;
@@ -137,9 +165,10 @@ enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const s
                          (long long)job->id);
     if ((rc = sl_put_done(sl, job, f, stale, e)) != PAWL_OK)
         return rc;
-    if ((rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK)
+    if (!sl->plain && (rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK)
         return rc;
     sl->savepoint = false;
+    sl->smooth++;
     if (fail_point("effect.done"))
         return pawl_fail(e, PAWL_IO, "failpoint effect.done");
     return PAWL_OK;
@@ -153,8 +182,15 @@ enum pawl_rc sl_effect_undo(struct store *st, struct pawl_error *e)
     if (!sl_effect_alive(st))
         return gone(e);
     assert(sl->savepoint);
-    if ((rc = savepoint(sl, SLQ_SAVE_BACK, e)) != PAWL_OK ||
-        (rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK)
+    const bool wrote = sl->wrote_schema || sqlite3_total_changes64(sl->db) != sl->wrote_before;
+    if (wrote)
+        sl->smooth = 0;
+    if (sl->plain && wrote) {
+        not_smooth(sl);
+        return pawl_fail(e, PAWL_BUSY, "the batch has no savepoints: it runs again with them");
+    }
+    if (!sl->plain && ((rc = savepoint(sl, SLQ_SAVE_BACK, e)) != PAWL_OK ||
+                       (rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK))
         return rc;
     sl->savepoint = false;
     return PAWL_OK;
@@ -170,6 +206,10 @@ enum pawl_rc sl_effect_commit(struct store *st, struct pawl_error *e)
         sl_rollback(sl);
         side_blame_clear(&sl->side);
         return gone(e);
+    }
+    if (sl->plain_saved && (rc = savepoint(sl, SLQ_SAVE_KEEP, e)) != PAWL_OK) {
+        sl_effect_rollback(st);
+        return rc;
     }
     side_blame_commit(&sl->side);
     if (fail_point("effect.commit.before")) {

@@ -40,6 +40,18 @@ static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
     return PAWL_OK;
 }
 
+/* INSERT, UPDATE, DELETE, REPLACE, WITH, SELECT: all that these write is counted. */
+static bool counts_rows(const char *text)
+{
+    static const char *const words[] = {"insert", "update", "delete", "replace", "with", "select"};
+
+    text += strspn(text, " \t\r\n");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (sqlite3_strnicmp(text, words[i], (int)strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
 enum pawl_rc sl_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
                              struct pawl_error *e)
 {
@@ -53,6 +65,7 @@ enum pawl_rc sl_stmt_prepare(struct store *st, const char *text, struct store_st
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     }
     s->sl = sl;
+    s->counts = counts_rows(text);
     s->next = sl->user;
     sl->user = s;
     if ((sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK) ||
@@ -182,6 +195,7 @@ enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sq
     bind_all(s->st, v, n);
     sl->refused = NULL;
     sl->timed_out = false;
+    sl->wrote_schema = sl->wrote_schema || !s->counts;
     if (watched)
         sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
     sl->guarded = true; /* a schema change makes step() compile anew */
