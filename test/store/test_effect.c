@@ -208,6 +208,37 @@ START_TEST(each_store_several_bad_jobs_in_one_batch_are_found_one_by_one)
 }
 END_TEST
 
+/* Fan-out: a job enqueued by an effect is there if, and only if, the effect is. */
+START_TEST(each_store_jobs_enqueued_by_an_effect_share_its_fate)
+{
+    static const char *const fan =
+        "INSERT INTO pawl_enqueue (task, args, key) VALUES ('child', '[7]', 'c')";
+    int64_t bad = 0;
+    struct fx f;
+
+    begin(&f, _i);
+    user_tables(&f);
+    fx_sql(&f, "CREATE TRIGGER fan AFTER INSERT ON u BEGIN INSERT INTO pawl_enqueue"
+               " (task, args, key) VALUES ('child', '[8]', 'by a trigger'); END");
+    sandwich(&f, "INSERT INTO child VALUES (7)", 2, &bad); /* the batch is rerun one by one */
+    put_sql(&f, fan);
+    put_sql(&f, "INSERT INTO u VALUES (5)");
+    put_sql(&f, "INSERT INTO u VALUES (5)"); /* fails: its child must not be */
+    put_sql(&f, fan);                        /* a duplicate: absorbed */
+    fx_drain(&f);
+    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_jobs WHERE task = 'child'"), 2);
+    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_jobs WHERE task = 'child' AND"
+                                " state = 'ready'"), 2);
+    ck_assert_int_eq(fx_stat(&f, "dead"), 2);
+    fx_task(&f, "child");
+    f.on_run = NULL;
+    fx_drain(&f);
+    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_jobs j JOIN fx ON fx.job = j.id"
+                                " WHERE task = 'child'"), 2);
+    fx_end(&f);
+}
+END_TEST
+
 static void fail_first_time(struct fx *f, struct store *st, const struct job *job,
                             struct finding *found, bool *pinned)
 {
@@ -511,6 +542,7 @@ static void add(TCase *tc)
     tcase_add_loop_test(tc, each_store_one_bad_job_is_pinned_and_the_others_commit, 0,
                         fx_kinds_n * (int)UT_N(bad_ways));
     FX_ADD(tc, each_store_several_bad_jobs_in_one_batch_are_found_one_by_one);
+    FX_ADD(tc, each_store_jobs_enqueued_by_an_effect_share_its_fate);
     FX_ADD(tc, each_store_verdict_on_one_job_is_written_after_the_batch_committed);
     FX_ADD(tc, each_store_verdict_that_cannot_be_written_costs_nothing);
     FX_ADD(tc, each_store_fault_of_the_store_is_charged_to_nobody);
