@@ -113,9 +113,10 @@ BEGIN
      WHERE NEW.headers IS NOT NULL AND (typeof(NEW.headers) <> 'text' OR NOT json_valid(NEW.headers)
         OR length(CAST(NEW.headers AS BLOB)) > 16384 OR json_type(NEW.headers) <> 'object'
         OR EXISTS (SELECT 1 FROM json_each(NEW.headers) h WHERE h.type <> 'text'));
-    SELECT RAISE(ABORT, 'pawl: trace must be at most 255 bytes of text')
+    SELECT RAISE(ABORT, 'pawl: trace must be 1..255 bytes of text without control characters')
      WHERE NEW.trace IS NOT NULL AND (typeof(NEW.trace) <> 'text'
-         OR length(CAST(NEW.trace AS BLOB)) > 255);
+         OR length(CAST(NEW.trace AS BLOB)) NOT BETWEEN 1 AND 255 OR instr(NEW.trace, char(0)) > 0
+         OR NEW.trace GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*');
     -- Times: integer microseconds since 1970, or RFC 3339 with a zone. SQLite would take 30
     -- February.
     SELECT RAISE(ABORT,

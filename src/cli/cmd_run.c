@@ -154,7 +154,7 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
         x = cli_fail(c, &e);
     } else {
         sql_task_run(task, st, &t->policy, job, NULL, &c->arena, f, &pinned);
-        fine = f->outcome == OUT_DONE || f->outcome == OUT_STALE;
+        fine = f->outcome == OUT_DONE; /* a stale run has no effect, as in a worker */
         /* After a failure its own words count, not that the transaction had gone with it. */
         if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) x = cli_fail(c, &e);
     }

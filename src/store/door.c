@@ -87,6 +87,11 @@ bool store_worker_beat(struct store *st)
     return st->ops->worker_beat(st);
 }
 
+void store_worker_orderly(struct store *st)
+{
+    st->ops->worker_orderly(st);
+}
+
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e)
 {
     return st->ops->worker_leave(st, e);

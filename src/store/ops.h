@@ -32,6 +32,7 @@ struct store_ops {
     enum pawl_rc (*worker_join)(struct store *, char *, int *, struct pawl_error *);
     enum pawl_rc (*worker_attach)(struct store *, const char *, int, struct pawl_error *);
     bool (*worker_beat)(struct store *);
+    void (*worker_orderly)(struct store *);
     enum pawl_rc (*worker_leave)(struct store *, struct pawl_error *);
     enum pawl_rc (*turn)(struct store *, struct settle *, size_t, const struct lane *, size_t, bool,
                          struct arena *, struct job *, size_t *, struct claim_info *,

@@ -33,6 +33,9 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
         return pawl_fail(e, PAWL_BADARG,
                          "store \"%.200s\": give sqlite:PATH, or a path ending in .db",
                          url);
+    if (strncmp(*path, "file:", 5) == 0)
+        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": SQLite's file: names are not accepted;"
+                         " give a path", url);
     if (**path == '\0')
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\" has an empty path", url);
     return PAWL_OK;

@@ -86,6 +86,9 @@ enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out,
 enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd,
                                  struct pawl_error *e) PAWL_MUST_USE;
 /* stamps boot time; a memory store, cannot fail */
+/* Told to stop and unable to hand its jobs back (the store is locked): whoever recovers them is to
+ * count releases, not deaths. Everything of ours has ended. */
+void store_worker_orderly(struct store *st);
 /* Stamp boot time: a memory store. false: the worker's file was taken away (somebody removed the
  * side
  * directory), so that others will take it for dead within a lease: it must give its jobs back. */

@@ -133,6 +133,15 @@ static bool start_one(struct sup *s, size_t i, int64_t now_us)
 
     assert(slot->phase == SLOT_HELD && ch->c == NULL && t < s->lanes.leased.lane.tasks_n);
     st.task = s->lanes.leased.tasks[t];
+    if (slot->job.expires_at_us != 0 && st.wall_now_us >= slot->job.expires_at_us) {
+        /* Its start was held up after the claim (a suspect, a limit of processes). */
+        slot->found.outcome = OUT_EXPIRED;
+        slot->found.exit_code = slot->found.signal = -1;
+        slot->found.error = "expired before it could start";
+        slot->found.error_bytes = strlen(slot->found.error);
+        slot->phase = SLOT_ENDED;
+        return true;
+    }
     if (exec_child_start(&st, &ch->c, &e) == PAWL_OK && fail_point("exec.spawned")) {
         exec_child_kill(&ch->c);
         (void)pawl_fail(&e, PAWL_NOMEM, "failpoint exec.spawned");

@@ -390,6 +390,7 @@ enum pawl_rc super_loop(struct sup *s, struct pawl_error *e)
             bool held = s->leased != NULL && leased_busy(s->leased) > 0;
             if (!held && partner_gone(s) && !s->partner.charge) return s->rc;
             if (now_us >= s->give_up_at_us) {
+                store_worker_orderly(s->st);
                 if (s->rc != PAWL_OK) return s->rc;
                 return pawl_fail(e, PAWL_BUSY, "%zu jobs could not be handed back in time; another "
                                  "worker will take them over", s->leased != NULL

@@ -296,6 +296,33 @@ static void count_clash(struct sqlite *sl)
         sl_rollback(sl);
 }
 
+/* The commit's outcome is unknown (the connection is new): did the first new job land? An id of a
+ * rolled-back batch is given again, so the content is compared. OK: it did | IO: it did not. */
+static enum pawl_rc landed(struct sqlite *sl, const struct pawl_enqueue *req, size_t n,
+                           const struct pawl_enqueued *out, int64_t now_us, struct pawl_error *e)
+{
+    struct pawl_error local;
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    size_t i = 0;
+
+    while (i < n && !out[i].created)
+        i++;
+    if (i == n) /* only duplicates: nothing but a counter was to be written */
+        return PAWL_OK;
+    if (sl_q(sl, SLQ_JOB_READ, &q, &local) != PAWL_OK)
+        return PAWL_UNSURE;
+    sqlite3_bind_int64(q, 1, out[i].id);
+    if (sl_row(sl, q, &row, &local) != PAWL_OK)
+        return PAWL_UNSURE;
+    const char *args = row ? (const char *)sqlite3_column_text(q, 4) : NULL;
+    const bool same = args != NULL && sqlite3_column_int64(q, 11) == now_us &&
+                      (size_t)sqlite3_column_bytes(q, 4) == req[i].args_bytes &&
+                      memcmp(args, req[i].args, req[i].args_bytes) == 0;
+    sqlite3_reset(q);
+    return same ? PAWL_OK : pawl_fail(e, PAWL_IO, "the commit failed: nothing was stored");
+}
+
 enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
                         struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
 {
@@ -320,12 +347,14 @@ enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t
         rc = sl_commit(sl, e);
     else
         sl_rollback(sl);
+    if (rc == PAWL_OK && fail_point("enqueue.after"))
+        rc = pawl_fail(e, PAWL_UNSURE, "failpoint enqueue.after");
+    if (rc == PAWL_UNSURE)
+        rc = landed(sl, req, n, out, now_us, e);
     if (rc == PAWL_KEYCLASH)
         count_clash(sl);
     sl_leave(sl);
     if (rc == PAWL_OK) {
-        if (fail_point("enqueue.after"))
-            return pawl_fail(e, PAWL_UNSURE, "failpoint enqueue.after");
         side_wake(&sl->side);
         return PAWL_OK;
     }

@@ -104,6 +104,16 @@ static bool op_beat(struct store *st)
     return side_there(&sl->side);
 }
 
+static void op_orderly(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->side.w == NULL)
+        return;
+    atomic_store(&sl->side.w->orderly, 1);
+    side_blame_clear(&sl->side);
+}
+
 static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
@@ -153,7 +163,7 @@ static const struct store_ops ops = {
     .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
     .queues = sl_queues, .stats = sl_stats, .check = sl_check, .prune = sl_prune,
     .task_declare = sl_task_declare, .worker_join = op_join, .worker_attach = op_attach,
-    .worker_beat = op_beat, .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
+    .worker_orderly = op_orderly, .worker_beat = op_beat, .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
     .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin,
         .effect_job = sl_effect_job,
     .effect_done = sl_effect_done, .effect_undo = sl_effect_undo, .effect_alive = sl_effect_alive,

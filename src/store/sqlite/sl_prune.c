@@ -16,21 +16,24 @@
 #define BATCH_DEFAULT 500
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
 
-/* Roots with their chains: the newest end, the answer that a duplicate gets, and what keeps them: a
- * member that waits, runs or is dead (replayed twice, the older replay may outlive the newer). ?1:
- * after id, ?2: how many roots to look at. */
+/* What has ended, as roots with their chains: the newest end, the answer that a duplicate gets, and
+ * what keeps them: a member that waits, runs or is dead (replayed twice, the older replay may outlive
+ * the newer); a replay goes with its root. ?1: after id, ?2: how many to look at. The tables of ends
+ * lead: what waits costs nothing. (A dead root keeps its chain anyway.) */
 static const char *const ended_sql =
     "SELECT j.id, j.task_id, n.id, n.state, max(n.ended_at_us, coalesce((SELECT max(m.ended_at_us)"
     "  FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id), 0)), n.result,"
     " j.args, j.key IS NOT NULL, t.policy,"
-    " EXISTS (SELECT 1 FROM pawl_x_dead d WHERE d.job_id = j.id) OR EXISTS (SELECT 1 FROM"
-    " pawl_x_job c"
+    " j.root_id IS NOT NULL OR EXISTS (SELECT 1 FROM pawl_x_job c"
     "  JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id"
     "  AND m.state IN ('dead', 'ready', 'running'))"
-    " FROM pawl_x_job j JOIN pawl_jobs n ON n.id ="
+    " FROM (SELECT job_id FROM pawl_x_done WHERE job_id > ?1 UNION ALL"
+    "  SELECT job_id FROM pawl_x_dropped WHERE job_id > ?1 UNION ALL"
+    "  SELECT job_id FROM pawl_x_cancelled WHERE job_id > ?1 ORDER BY job_id LIMIT ?2) e"
+    " JOIN pawl_x_job j ON j.id = e.job_id JOIN pawl_jobs n ON n.id ="
     "   coalesce((SELECT max(id) FROM pawl_x_job WHERE root_id = j.id), j.id)"
     " JOIN pawl_x_task t ON t.id = j.task_id"
-    " WHERE j.id > ?1 AND j.root_id IS NULL ORDER BY j.id LIMIT ?2";
+    " ORDER BY j.id";
 
 struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, hash,
     bytes; bool keyed, go; char state[16]; char *result; };
@@ -172,8 +175,8 @@ static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune *how,
     sl_leave(sl);
     if (n > 0)
         *after = roots[n - 1].id;
-    *more = n == batch;
-    out->batches++;
+    *more = n > 0;
+    out->batches += n > 0;
 out:
     arena_free(&a);
     return rc;

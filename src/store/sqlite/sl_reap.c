@@ -171,6 +171,8 @@ static enum outcome verdict_on(const struct side_peer *peer, const struct job *j
 {
     if (peer->life == SIDE_FROZEN || peer->life == SIDE_MISSING)
         return OUT_RELEASED;
+    if (peer->life == SIDE_GONE && atomic_load(&peer->w->orderly) != 0)
+        return OUT_RELEASED; /* a stop in good order that the store's lock outlasted */
     return only_one ? OUT_LOST : reap_shared(job);
 }
 

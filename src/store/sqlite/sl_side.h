@@ -38,6 +38,7 @@ struct side_worker {
     int64_t pid;
     int64_t lease_us;
     _Atomic int64_t beat_boot_us;
+    _Atomic uint32_t orderly;    /* it was told to stop, and could not hand its jobs back in time */
     struct side_blame blame;
 };
 struct side_page {

@@ -155,6 +155,16 @@ static void put_row(sqlite3_stmt *q, bool first, struct buf *out)
     buf_putc(out, '}');
 }
 
+static size_t row_bytes(sqlite3_stmt *q)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < sqlite3_column_count(q); i++)
+        if (sqlite3_column_type(q, i) == SQLITE_TEXT || sqlite3_column_type(q, i) == SQLITE_BLOB)
+            n += (size_t)sqlite3_column_bytes(q, i);
+    return n;
+}
+
 static enum pawl_rc step_all(struct sqlite *sl, sqlite3_stmt *q, struct buf *rows, size_t rows_max,
                              int64_t *seen, struct pawl_error *e)
 {
@@ -162,6 +172,8 @@ static enum pawl_rc step_all(struct sqlite *sl, sqlite3_stmt *q, struct buf *row
 
     *seen = 0;
     while ((code = sqlite3_step(q)) == SQLITE_ROW) {
+        if (rows != NULL && row_bytes(q) > rows_max) /* before a byte of it is escaped */
+            return pawl_fail(e, PAWL_TOOBIG, "the result is larger than %zu KiB", rows_max / 1024);
         if (rows != NULL)
             put_row(q, *seen == 0, rows);
         ++*seen;
