@@ -17,7 +17,8 @@ int64_t retry_delay_us(const struct policy *p, int64_t failures, int64_t retry_a
 /* Snooze delay: asked (or 5 s) + U(0, 10 %), at most 1 h. */
 int64_t snooze_delay_us(int64_t asked_us, const struct env *env);
 
-/* Exit code of a handler 0..255 -> outcome by sysexits(3) (doc/exec.md) and the policy's overrides. */
+/* Exit code of a handler 0..255 -> outcome by sysexits(3) (doc/exec.md) and the policy's
+ * overrides. */
 enum outcome classify_exit(int code, const struct policy *p);
 /* HTTP status of a push -> outcome (2xx done, 202 done for now, 3xx permanent). */
 enum outcome classify_http(int status);

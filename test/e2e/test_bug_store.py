@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test_bug_store.py - more of what an attack found: files that change under us, handlers that look."""
+"""test_bug_store.py - more of what an attack found: files that change, handlers that look."""
 import os
 import shutil
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_hooks.c - what SQLite asks us: may this commit, may this statement, shall I wait, go on?
  *
- * Keeps: only Pawl commits; users' statements leave transactions, settings and private tables alone.
+ * Keeps: only Pawl commits; users' statements leave transactions, settings and private tables
+ * alone.
  */
 #include <time.h>
 #include "store/sqlite/sl.h"

@@ -151,7 +151,8 @@ enum pawl_rc side_look(struct side *s, const char *id, int64_t boot_us, struct s
         out->life = SIDE_MISSING;
         return PAWL_OK;
     }
-    /* Shared: several reapers may look at once, and none takes another's look for the owner's life. */
+    /* Shared: several reapers may look at once, and none takes another's look for the owner's
+     * life. */
     const bool free = flock(out->fd, LOCK_SH | LOCK_NB) == 0;
     if (fstat(out->fd, &sb) != 0 || !S_ISREG(sb.st_mode) || (size_t)sb.st_size < sizeof *out->w ||
         (out->w = map_worker(out->fd, false)) == NULL || out->w->magic != SIDE_MAGIC) {

@@ -17,9 +17,10 @@
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
 
 /* What has ended, as roots with their chains: the newest end, the answer that a duplicate gets, and
- * what keeps them: a member that waits, runs or is dead (replayed twice, the older replay may outlive
- * the newer); a replay goes with its root. ?1: after id, ?2: how many to look at. The tables of ends
- * lead: what waits costs nothing. (A dead root keeps its chain anyway.) */
+ * what keeps them: a member that waits, runs or is dead (replayed twice, the older replay may
+ * outlive the newer); a replay goes with its root. ?1: after id, ?2: how many to look at.
+ * The tables of ends lead (CROSS JOIN: in this order): what waits costs nothing, and a dead root
+ * keeps its chain anyway. */
 static const char *const ended_sql =
     "SELECT j.id, j.task_id, n.id, n.state, max(n.ended_at_us, coalesce((SELECT max(m.ended_at_us)"
     "  FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id), 0)), n.result,"
@@ -30,7 +31,7 @@ static const char *const ended_sql =
     " FROM (SELECT job_id FROM pawl_x_done WHERE job_id > ?1 UNION ALL"
     "  SELECT job_id FROM pawl_x_dropped WHERE job_id > ?1 UNION ALL"
     "  SELECT job_id FROM pawl_x_cancelled WHERE job_id > ?1 ORDER BY job_id LIMIT ?2) e"
-    " JOIN pawl_x_job j ON j.id = e.job_id JOIN pawl_jobs n ON n.id ="
+    " CROSS JOIN pawl_x_job j ON j.id = e.job_id CROSS JOIN pawl_jobs n ON n.id ="
     "   coalesce((SELECT max(id) FROM pawl_x_job WHERE root_id = j.id), j.id)"
     " JOIN pawl_x_task t ON t.id = j.task_id"
     " ORDER BY j.id";
