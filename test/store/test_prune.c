@@ -116,6 +116,29 @@ START_TEST(each_store_prune_works_in_bounded_batches)
 }
 END_TEST
 
+/* What waits costs a prune nothing, however much it is: no batch looks at it. */
+START_TEST(each_store_prune_does_not_look_at_what_waits)
+{
+    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = -1, .batch = 5 };
+    struct pawl_pruned out;
+    struct fx f;
+
+    begin(&f, _i);
+    for (int i = 0; i < 8; i++)
+        fx_put(&f, "mail", "{}");
+    fx_drain(&f);
+    for (int i = 0; i < 100; i++)
+        fx_put(&f, "elsewhere", "{}");
+    fx_add(&f, DAY);
+    fx_ok(store_prune(f.st, &how, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs, 8);
+    ck_assert_int_eq(out.batches, 2);
+    fx_ok(store_prune(f.st, &how, &out, &f.e), &f);
+    ck_assert_int_eq(out.batches, 0);
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_dry_prune_counts_and_takes_nothing)
 {
     const struct pawl_prune dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
@@ -350,6 +373,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_prune_takes_what_ended_and_nothing_else);
     FX_ADD(tc, each_store_retention_is_the_tasks_own);
     FX_ADD(tc, each_store_prune_works_in_bounded_batches);
+    FX_ADD(tc, each_store_prune_does_not_look_at_what_waits);
     FX_ADD(tc, each_store_dry_prune_counts_and_takes_nothing);
     FX_ADD(tc, each_store_attempts_go_with_their_job);
     FX_ADD(tc, each_store_duplicate_after_a_prune_is_absorbed_at_every_door);
