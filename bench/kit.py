@@ -22,6 +22,10 @@ concurrency = %(concurrency)d
 [task effect]
 sql = INSERT INTO effect(key, n) VALUES (:key, :n)
 
+[task busy]
+sql = WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 500)
+      INSERT INTO effect(key, n) SELECT :key, max(x) FROM c
+
 [task spawn]
 exec = %(tiny)s
 hard_limit = 60s
@@ -111,6 +115,13 @@ class Store:
 
     def connect(self):
         return sqlite3.connect(self.db, timeout=BUSY_S, isolation_level=None)
+
+    def hold(self):
+        """A connection to be kept open: the last one to close would throw the log away, and the
+        next program would pay for making a new one."""
+        db = self.connect()
+        db.execute("SELECT count(*) FROM pawl_x_task").fetchall()
+        return db
 
     def sql(self, text, *args):
         db = self.connect()

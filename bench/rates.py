@@ -16,6 +16,7 @@ def measure(tools, report, o):
     for i in range(repeats):
         store = Store(tools, "rates%d" % i)
         raw = Store(tools, "raw%d" % i)
+        held = [store.hold(), raw.hold()]
         path = store.lines("effect", many)
         f = tools.ask("disk", raw.dir + "/disk", 300 if o.quick else 800)
         r = tools.ask("batch", "pawl", raw.db, many)
@@ -38,6 +39,8 @@ def measure(tools, report, o):
             note(name + " ratio", got[name][-1] / by)
         for kind, at in (("keyless", -2), ("keyed", -1)):
             note(kind + " ratio", got[kind][-1] / ((got["F"][at] + got["F"][at - 1]) / 2))
+        for db in held:
+            db.close()
         store.remove()
         raw.remove()
 

@@ -32,13 +32,6 @@ def measure_idle(tools, report, o):
                    ok=rss <= 12 if name == "supervisor" else None)
 
 
-def deep_store(tools, n):
-    """A store with n jobs queued."""
-    store = Store(tools, "deep")
-    store.fill(n)
-    return store
-
-
 def drain_some(store, want):
     """Let a worker do at least `want` jobs and stop it: (jobs a second of these, memory)."""
     last = store.last_done()
@@ -55,30 +48,41 @@ def drain_some(store, want):
     return want * 1e6 / (end - first), memory
 
 
+def turn(tools, store, part, one):
+    """What a store does now: jobs a second of each kind, and the memory of the worker at work."""
+    path = store.lines("effect", part)
+    seconds, _ = store.bulk(path)
+    e = tools.ask("enqueue", store.db, "later", store.next, one, "keyed", 0)
+    store.next += one
+    effect, memory = drain_some(store, part)
+    return {"effect": effect, "enqueue": e["per_s"], "bulk": part / seconds}, memory
+
+
+def queued(tools, name, n):
+    store = Store(tools, name)
+    store.fill(n)
+    store.held = store.hold()
+    return store
+
+
 def measure_depth(tools, report, o):
-    deep_n, part, one, repeats = (200000, 10000, 200, 3) if o.quick else (MILLION, 20000, 1500, 5)
-    deep = deep_store(tools, deep_n)
+    n, part, one, repeats = (200000, 10000, 200, 7) if o.quick else (MILLION, 20000, 1000, 9)
+    deep, flat = queued(tools, "deep", n), queued(tools, "flat", 10000)
     ratios = {"effect": [], "enqueue": [], "bulk": []}
     values = {"effect": [], "enqueue": [], "bulk": []}
     memory = None
     for i in range(repeats):
-        flat = Store(tools, "flat%d" % i)
-        flat.fill(10000)
-        rate = {}
+        got = {}
         for store in (flat, deep) if i % 2 == 0 else (deep, flat):
-            path = store.lines("effect", part)
-            seconds, _ = store.bulk(path)
-            e = tools.ask("enqueue", store.db, "later", store.next, one, "keyed", 0)
-            store.next += one
-            effect, sizes_now = drain_some(store, part)
-            rate[store] = {"effect": effect, "enqueue": e["per_s"], "bulk": part / seconds}
-            if store is deep:
-                memory = sizes_now
+            got[store], memory_now = turn(tools, store, part, one)
+            memory = memory_now if store is deep else memory
         for name in ratios:
-            ratios[name].append(rate[deep][name] / rate[flat][name])
-            values[name].append(rate[deep][name])
-        flat.remove()
-    report.title("A long queue (%d queued against 10000; medians of %d turns)" % (deep_n, repeats))
+            ratios[name].append(got[deep][name] / got[flat][name])
+            values[name].append(got[deep][name])
+    for store in (deep, flat):
+        store.held.close()
+        store.remove()
+    report.title("A long queue (%d queued against 10000; medians of %d turns)" % (n, repeats))
     for name, title in (("effect", "effect mode"), ("enqueue", "enqueue, one a call, keyed"),
                         ("bulk", "enqueue --bulk")):
         ratio = median(ratios[name])
@@ -88,4 +92,3 @@ def measure_depth(tools, report, o):
         report.add("memory of the %s, at work, long queue" % name, rss, "MiB RSS",
                    note="%.1f MiB PSS" % pss, bar="<= 12 MiB" if name == "supervisor" else None,
                    ok=rss <= 12 if name == "supervisor" else None)
-    deep.remove()
