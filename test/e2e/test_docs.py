@@ -73,8 +73,8 @@ class Docs(PawlTest):
                 self.assertTrue(os.path.exists(os.path.join(here, link)), f"{name}: {link}")
             for path in re.findall(r"\b((?:test|doc|src|sql|tool|demo|example)/"
                                    r"[\w./-]+\.(?:c|h|py|md|sql))\b", text):
-                self.assertTrue("NAME" in path or os.path.exists(os.path.join(ROOT, path)),
-                                f"{name}: {path}")
+                pattern = "NAME" in path or "NNNN" in path
+                self.assertTrue(pattern or os.path.exists(os.path.join(ROOT, path)), f"{name}: {path}")
 
     def test_every_page_is_reachable_from_readme(self):
         readme, manual = page("README.md"), page("man/pawl.1")
