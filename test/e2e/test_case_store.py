@@ -18,6 +18,7 @@ from fieldkit import FieldTest, is_sanitized, memory_kib, uptime
 from pawltest import PAWL, SLOW
 
 TIMEOUT = 150
+SERIAL = True  # it looks at sizes and waits that a busy neighbour changes
 BOTH_LINKS = True
 MIB = 1 << 20
 
