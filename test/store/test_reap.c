@@ -430,6 +430,44 @@ START_TEST(each_store_frozen_worker_loses_its_jobs_but_not_its_place)
 }
 END_TEST
 
+/* The sleeper stirs between the reaper's first look and its transaction. */
+static struct store *sleeper;
+static int looks;
+
+static int64_t boot_and_stir(void *ctx)
+{
+    struct store *st = sleeper;
+
+    if (st != NULL && ++looks == 2) {
+        sleeper = NULL;
+        (void)store_worker_beat(st);
+    }
+    return env_real()->boot_us(NULL) + ((struct fx_clock *)ctx)->boot_add_us;
+}
+
+START_TEST(each_store_worker_that_wakes_before_the_reapers_transaction_keeps_its_jobs)
+{
+    char id[24];
+    struct fx f;
+
+    begin(&f, _i, NULL);
+    struct store *other = fx_second(&f);
+    fx_ok(store_worker_join(other, id, NULL, &f.e), &f);
+    fx_join(&f);
+    fx_put(&f, "mail", "{}");
+    const struct job job = fx_claim_one(&f);
+    f.clock.boot_add_us += 31 * SEC;
+    (void)store_worker_beat(other);
+    sleeper = f.st;
+    f.clock.env.boot_us = boot_and_stir;
+    fx_reap(&f, other);
+    ck_assert_ptr_null(sleeper); /* it did stir */
+    ck_assert_int_eq(fx_settle(&f, &job, OUT_DONE), SETTLE_OK);
+    store_close(&other);
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_reaper_obeys_the_stored_policy_of_tasks_it_does_not_run)
 {
     struct policy p = fx_policy();
@@ -572,6 +610,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_blame_of_a_done_or_cancelled_job_is_void);
     FX_ADD(tc, each_store_living_worker_is_left_alone);
     FX_ADD(tc, each_store_frozen_worker_loses_its_jobs_but_not_its_place);
+    FX_ADD(tc, each_store_worker_that_wakes_before_the_reapers_transaction_keeps_its_jobs);
     FX_ADD(tc, each_store_reaper_obeys_the_stored_policy_of_tasks_it_does_not_run);
     FX_ADD(tc, each_store_many_reapers_put_each_job_back_once);
     FX_ADD(tc, each_store_dead_runner_charges_its_job_and_spares_the_leased);
