@@ -158,6 +158,8 @@ class FieldTest(PawlTest):
         self.started += pids
         for worker in workers:
             worker.wait()
+        # The worker's lock is free when the last of them is gone: only then is it dead to others.
+        self.wait_until(lambda: not any(is_alive(p) for p in pids), 10, "the end of all of them")
 
     def freeze(self, worker):
         """SIGSTOP the worker with everything below it; returns the pids."""
