@@ -56,14 +56,18 @@ def slowdown(tools, report, o):
     store.fill(queue)
     got = {"none": [], "alone": [], "shared": []}
     waits = {"busy": 0, "first_ms": [], "later_ms": []}
+    forgotten = 0
     turns = [("none", tools.nogap, False), ("alone", None, False), ("shared", None, True)]
     for i in range(repeats):
         for name, binary, foreign in turns if i % 2 == 0 else turns[::-1]:
             if left(store) < queue // 3:
                 store.fill(queue // 2)
+            if time.monotonic() < forgotten:
+                time.sleep(forgotten - time.monotonic())  # else Pawl still makes room for it
             rate, heard = window(store, binary, seconds, foreign)
             got[name].append(rate)
             if heard:
+                forgotten = time.monotonic() + 1.1
                 waits["busy"] += heard["busy"]
                 waits["later_ms"] += heard["later_ms"]
     store.remove()
