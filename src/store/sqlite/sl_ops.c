@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "store/sqlite/sl.h"
@@ -44,32 +45,47 @@ static void op_describe(struct store *st, struct buf *out)
                sl_wal_risk() ? ", has the WAL-reset fault" : "", sl_of(st)->path);
 }
 
-/* A worker of its own kind may join only where the WAL-reset race is ruled out, unless the user
- * takes the risk: refusing is cheap, a damaged file is not. */
-static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
+static enum pawl_rc count_alive(struct sqlite *sl, size_t *alive, struct pawl_error *e)
 {
     char (*ids)[SIDE_ID_BYTES] = NULL;
     struct arena a = {0};
-    size_t n = 0, alive = 0;
-    enum pawl_rc rc;
+    size_t n = 0;
+    enum pawl_rc rc = side_list(&sl->side, &a, &ids, &n, e);
 
-    if (!sl_wal_risk() || sl->accept_wal_risk)
-        return PAWL_OK;
-    rc = side_list(&sl->side, &a, &ids, &n, e);
+    *alive = 0;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         struct side_peer peer;
 
         rc = side_look(&sl->side, ids[i], sl->env->boot_us(sl->env->ctx), &peer, e);
-        alive += rc == PAWL_OK && (peer.life == SIDE_ALIVE || peer.life == SIDE_FROZEN);
+        *alive += rc == PAWL_OK && (peer.life == SIDE_ALIVE || peer.life == SIDE_FROZEN);
         side_forget(&sl->side, &peer, false);
     }
     arena_free(&a);
+    return rc;
+}
+
+#define JOIN_LOOKS 20 /* 50 ms apart: a killed predecessor's last process may still be ending */
+
+/* A worker of its own kind may join only where the WAL-reset race is ruled out, unless the user
+ * takes the risk: refusing is cheap, a damaged file is not. */
+static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
+{
+    const struct timespec nap = { .tv_nsec = 50000000 };
+    size_t alive = 1;
+    enum pawl_rc rc = PAWL_OK;
+
+    if (!sl_wal_risk() || sl->accept_wal_risk)
+        return PAWL_OK;
+    for (int i = 0; i < JOIN_LOOKS && rc == PAWL_OK && alive > 0; i++) {
+        if (i > 0)
+            nanosleep(&nap, NULL);
+        rc = count_alive(sl, &alive, e);
+    }
     if (rc == PAWL_OK && alive > 0)
-        rc = pawl_fail(e, PAWL_CONFIG,
-                       "SQLite %s can corrupt a database that several processes write"
-                       " (fixed in 3.51.3), and another worker runs on %s; use a pawl with the"
-                       " bundled"
-                       " SQLite, or say --accept-wal-risk", sqlite3_libversion(), sl->path);
+        rc = pawl_fail(e, PAWL_CONFIG, "SQLite %s can corrupt a database that several processes"
+                       " write (fixed in 3.51.3), and another worker runs on %s; use a pawl with"
+                       " the bundled SQLite, or say --accept-wal-risk", sqlite3_libversion(),
+                       sl->path);
     return rc;
 }
 
