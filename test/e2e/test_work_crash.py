@@ -135,7 +135,7 @@ class CrashTest(PawlTest):
         self.hold(False)
         self.work()
         shown = self.job(job)
-        # It stopped in good order: what it could not hand back is taken back, and nobody is charged.
+        # It stopped in good order: what it could not hand back is taken back, at no charge.
         self.assertEqual((shown["state"], shown["lost"], shown["releases"]), ("done", 0, 2), shown)
 
     def test_a_lone_death_is_charged_to_the_job(self):
