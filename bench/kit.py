@@ -274,6 +274,11 @@ def machine(where):
             "nice": os.nice(0), "python_sqlite": sqlite3.sqlite_version}
 
 
+def sized(o, full, quick, tiny):
+    """The size of a group, by the run asked for."""
+    return tiny if o.tiny else quick if o.quick else full
+
+
 def say(text=""):
     """Progress and tables, for people."""
     print(text, file=sys.stderr if "--json" in sys.argv else sys.stdout, flush=True)

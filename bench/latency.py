@@ -4,7 +4,7 @@ import os
 import random
 import time
 
-from kit import Store, Worker, median, percentile
+from kit import Store, Worker, median, percentile, sized
 
 
 def wait_done(store, n, limit_s=20):
@@ -74,7 +74,7 @@ def foreign_ms(tools, name, n):
 
 
 def measure(tools, report, o):
-    repeats, n, foreign_n = (1, 100, 15) if o.quick else (3, 200, 40)
+    repeats, n, foreign_n = sized(o, (3, 200, 40), (1, 100, 15), (1, 10, 2))
     sql, program = [], []
     for i in range(repeats):
         sql += sql_ms(tools, "sql%d" % i, 50, n)

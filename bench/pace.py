@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from kit import Failed, HERE, Store, Worker, median, percentile
+from kit import Failed, HERE, Store, Worker, median, percentile, sized
 
 RATE = 30          # writes a second of the foreign program
 PAUSE_S = 1.5      # of silence before a burst: Pawl forgets it after one
@@ -51,7 +51,7 @@ def window(store, binary, seconds, with_foreign):
 
 def slowdown(tools, report, o):
     """What the gaps cost: with nobody there to use them, and with somebody."""
-    repeats, seconds, queue = (3, 0.5, 400000) if o.quick else (5, 0.9, 900000)
+    repeats, seconds, queue = sized(o, (5, 0.9, 900000), (3, 0.5, 400000), (1, 0.2, 60000))
     store = Store(tools, "pace")
     store.fill(queue)
     got = {"none": [], "alone": [], "shared": []}
@@ -86,7 +86,7 @@ def slowdown(tools, report, o):
 def bursts(tools, o):
     """The foreign program's own waits: with nobody else there, then in bursts beside Pawl. Jobs are
     slower ones, so that the queue does not run dry: the lock is held just as much."""
-    n, burst = (90, 15) if o.quick else (1200, 40)
+    n, burst = sized(o, (1200, 40), (90, 15), (6, 3))
     n = o.writes or n
     store = Store(tools, "waits")
     control = Foreign(store, n // 10 + 30, n, 0).answer()["later_ms"]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """rates.py - jobs a second: enqueue, effect mode, exec; against what the machine gives at most."""
-from kit import Store, median
+from kit import Store, median, sized
 
 
 def measure(tools, report, o):
     """F, R, enqueue one by one and in bulk, effect mode: in turns."""
-    repeats, one, many = (2, 400, 15000) if o.quick else (3, 3000, 50000)
+    repeats, one, many = sized(o, (3, 3000, 50000), (2, 400, 15000), (1, 20, 500))
     got = {}
 
     def note(name, value, cpu_us=None):
@@ -18,7 +18,7 @@ def measure(tools, report, o):
         raw = Store(tools, "raw%d" % i)
         held = [store.hold(), raw.hold()]
         path = store.lines("effect", many)
-        f = tools.ask("disk", raw.dir + "/disk", 300 if o.quick else 800)
+        f = tools.ask("disk", raw.dir + "/disk", sized(o, 800, 300, 50))
         r = tools.ask("batch", "pawl", raw.db, many)
         seconds, cpu = store.bulk(path)
         note("F", f["per_s"])
@@ -34,7 +34,7 @@ def measure(tools, report, o):
             e = tools.ask("enqueue", store.db, "later", store.next, one, kind, 0)
             note(kind, e["per_s"], e["cpu_us"])
             store.next += one
-            note("F", tools.ask("disk", raw.dir + "/disk", 200)["per_s"])
+            note("F", tools.ask("disk", raw.dir + "/disk", sized(o, 200, 200, 20))["per_s"])
         for name, by in (("bulk", r["per_s"]), ("effect", (r["per_s"] + again["per_s"]) / 2)):
             note(name + " ratio", got[name][-1] / by)
         for kind, at in (("keyless", -2), ("keyed", -1)):
@@ -65,7 +65,7 @@ def table(report, got, many):
 
 
 def measure_exec(tools, report, o):
-    repeats, many = (2, 400) if o.quick else (3, 2000)
+    repeats, many = sized(o, (3, 2000), (2, 400), (1, 20))
     window = 8
     got = {"bare": [], "wide": [], "exec": [], "ratio": [], "wide ratio": [], "cpu": [],
            "bare cpu": []}

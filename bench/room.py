@@ -2,7 +2,7 @@
 """room.py - memory, CPU of an idle worker, and whether a long queue makes anything slower."""
 import time
 
-from kit import Store, Worker, cpu_s, median, memory_mib
+from kit import Store, Worker, cpu_s, median, memory_mib, sized
 
 MILLION = 1000000
 
@@ -12,7 +12,7 @@ def sizes(worker):
 
 
 def measure_idle(tools, report, o):
-    seconds = 4 if o.quick else 10
+    seconds = sized(o, 10, 4, 0.2)
     store = Store(tools, "idle")
     with Worker(store) as worker:
         time.sleep(1)  # let it come to rest
@@ -24,7 +24,7 @@ def measure_idle(tools, report, o):
     store.remove()
     report.title("An idle worker")
     for name, cpu in zip(("supervisor", "runner"), used):
-        report.add("CPU of the %s over %d s" % (name, seconds), cpu * 100 / seconds, "%",
+        report.add("CPU of the %s over %g s" % (name, seconds), cpu * 100 / seconds, "%",
                    bar="<= 0.2 %", ok=cpu / seconds <= 0.002)
     for name, (rss, pss) in zip(("supervisor", "runner"), memory):
         report.add("memory of the %s" % name, rss, "MiB RSS", note="%.1f MiB PSS" % pss,
@@ -66,7 +66,8 @@ def queued(tools, name, n):
 
 
 def measure_depth(tools, report, o):
-    n, part, one, repeats = (200000, 10000, 200, 7) if o.quick else (MILLION, 20000, 1000, 9)
+    n, part, one, repeats = sized(o, (MILLION, 20000, 1000, 9), (200000, 10000, 200, 7),
+                                  (2000, 200, 10, 1))
     deep, flat = queued(tools, "deep", n), queued(tools, "flat", 10000)
     ratios = {"effect": [], "enqueue": [], "bulk": []}
     values = {"effect": [], "enqueue": [], "bulk": []}

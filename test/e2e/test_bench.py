@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_bench.py - the measuring programs work: a tiny run of every group gives every measure."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from pawltest import PAWL, ROOT, SLOW
+
+TIMEOUT = 180
+MEASURES = {  # one of each group
+    "R: raw batch insert, Pawl's tables", "enqueue, one a call, keyed", "enqueue --bulk",
+    "effect mode", "exec task, 8 at a time", "sql task, enqueue to start, p50", "CPU of the runner over 0.2 s",
+    "effect mode, long queue", "effect mode, foreign writes seen", "first write of a burst, max",
+}
+
+
+class Bench(unittest.TestCase):
+    def test_tiny_run_gives_every_measure_as_json(self):
+        where = tempfile.mkdtemp(prefix="pawl-bench-")
+        self.addCleanup(shutil.rmtree, where, True)
+        env = dict(os.environ, PAWL_BIN=PAWL, PAWL_BUILD_DIR=os.path.dirname(PAWL))
+        done = subprocess.run(
+            [sys.executable, "-B", os.path.join(ROOT, "bench", "run.py"), "--tiny", "--json",
+             "--dir", where], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=150 * SLOW)
+        told = done.stdout.decode() + done.stderr.decode()
+        self.assertEqual(done.returncode, 0, told)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(lines[0]["synchronous"], "FULL")
+        values = {line["measure"]: line["value"] for line in lines[1:]}
+        self.assertEqual(MEASURES - set(values), set())
+        for name, value in values.items():
+            self.assertGreaterEqual(value, 0, name)
+        self.assertGreater(values["effect mode"], 0)
+        self.assertEqual(os.listdir(where), [])  # nothing is left behind
+
+
+if __name__ == "__main__":
+    unittest.main()
