@@ -127,7 +127,7 @@ class Locks(FieldTest):
                         "all accepted jobs are done")
         for worker in workers:
             self.assertEqual(self.stop_worker(worker), 0)
-            # A supervisor that waited long says so (store.trouble) and tries again: no job meets it.
+            # A supervisor that waited long says so (store.trouble), tries again: no job meets it.
             self.assertNotRegex(self.log(worker), r"SQLITE_BUSY|event=job\.(retry|dead)")
         ids = [row[0] for row in self.sql("SELECT id FROM pawl_jobs WHERE task <> 'act'")]
         effects = [row[0] for row in self.fx()]
