@@ -122,7 +122,7 @@ class Locks(FieldTest):
         for t in threads:
             t.join()
         self.assertEqual(trouble, [])
-        self.assertGreater(len(accepted), 20 / SLOW)
+        self.assertGreater(len(accepted), 4)  # else this run proved nothing
         self.wait_until(lambda: self.count("done") == len(accepted), 40,
                         "all accepted jobs are done")
         for worker in workers:
