@@ -102,6 +102,19 @@ def bursts(tools, o):
     return heard, control
 
 
+def enqueue_ms(tools, o):
+    """How long pawl_enqueue takes in another pawl process while the worker drains flat out."""
+    n = sized(o, 300, 100, 10)
+    store = Store(tools, "beside")
+    store.fill(sized(o, 60000, 40000, 3000), "busy")
+    with Worker(store):
+        out = tools.run(os.path.join(tools.dir, "enqueue"), store.db, "later", store.next, n,
+                        "keyless", 50)
+    store.remove()
+    rows = [line.split() for line in out.splitlines()[:-1]]
+    return [(int(after) - int(before)) / 1000 for _, before, after in rows]
+
+
 def measure(tools, report, o):
     waits = slowdown(tools, report, o)
     heard, control = bursts(tools, o)
@@ -119,3 +132,7 @@ def measure(tools, report, o):
     report.add("later writes, p99", p99, "ms", bar="<= 50 ms", ok=p99 <= 50,
                note="%.1f ms without Pawl: what disk and machine add" % percentile(control, 99))
     report.add("later writes, max", max(later), "ms", note="%.1f ms without Pawl" % max(control))
+    ours = enqueue_ms(tools, o)
+    report.add("pawl enqueue beside the drain, p50", median(ours), "ms",
+               note="50 a second, from another process")
+    report.add("pawl enqueue beside the drain, p99", percentile(ours, 99), "ms")

@@ -160,6 +160,22 @@ START_TEST(test_pace_costs_at_most_15_percent_when_nobody_else_writes)
 }
 END_TEST
 
+START_TEST(test_pace_gap_holds_for_whoever_asks_while_it_lasts)
+{
+    struct drain d = begin(ut_seed(6), 100);
+    int64_t gap = 0;
+
+    d.f.env.ctx = &d.f;
+    for (int i = 0; i < 200; i++) turn(&d);
+    while ((gap = pace_gap(&d.pace, d.now_us)) == 0) turn(&d);
+    ck_assert_int_ge(gap, 26 * MS);
+    ck_assert_int_eq(pace_gap(&d.pace, d.now_us + MS), gap - MS);
+    pace_held(&d.pace, d.now_us + 2 * MS, MS); /* a short transaction of somebody else in it */
+    ck_assert_int_eq(pace_gap(&d.pace, d.now_us + 2 * MS), gap - 2 * MS);
+    ck_assert_int_eq(pace_gap(&d.pace, d.now_us + gap), 0);
+}
+END_TEST
+
 START_TEST(test_pace_leaves_no_gap_where_the_store_is_mostly_free)
 {
     struct pace p = {0};
@@ -194,6 +210,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_pace_first_foreign_write_waits_at_most_a_second);
     tcase_add_test(tc, test_pace_later_foreign_writes_wait_at_most_50_ms);
     tcase_add_test(tc, test_pace_costs_at_most_15_percent_when_nobody_else_writes);
+    tcase_add_test(tc, test_pace_gap_holds_for_whoever_asks_while_it_lasts);
     tcase_add_test(tc, test_pace_leaves_no_gap_where_the_store_is_mostly_free);
     tcase_add_test(tc, test_pace_numbers_of_another_boot_cost_one_gap_at_most);
 }

@@ -64,7 +64,10 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
 
     assert(!sl->effect_open && want <= LIMIT_BATCH);
     *n = 0;
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+    sl->side.long_turn = true;
+    rc = sl_begin(sl, e);
+    sl->side.long_turn = false;
+    if (rc != PAWL_OK)
         return rc;
     rc = sl_choose(sl, lane, fit(sl, want), true, arena, jobs, n, info, e);
     if (rc != PAWL_OK || *n == 0) {

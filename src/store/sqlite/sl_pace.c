@@ -74,7 +74,15 @@ static int64_t gap_unseen(struct pace *p, int64_t now_us)
 
 int64_t pace_gap(struct pace *p, int64_t now_us)
 {
-    return sees_foreign(p, now_us) ? gap_seen(p, now_us) : gap_unseen(p, now_us);
+    const int64_t left = atomic_load(&p->gap_until_us) - now_us;
+
+    if (left > 0 && left <= GAP_US + EARLY_US) /* else another boot's number */
+        return left;
+    const int64_t gap = sees_foreign(p, now_us) ? gap_seen(p, now_us) : gap_unseen(p, now_us);
+
+    if (gap > 0)
+        atomic_store(&p->gap_until_us, now_us + gap);
+    return gap;
 }
 
 void pace_held(struct pace *p, int64_t now_us, int64_t held_us)

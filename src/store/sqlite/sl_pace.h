@@ -15,13 +15,14 @@
 struct pace {
     _Atomic int64_t free_us;       /* when the write lock was last let go */
     _Atomic int64_t foreign_until_us;
+    _Atomic int64_t gap_until_us;  /* the gap that was given last */
     _Atomic int64_t window;        /* number of the window whose gap was given, or not needed */
     _Atomic int64_t window_us;     /* since when held_us counts */
     _Atomic int64_t held_us;       /* how long the write lock was held since then */
     _Atomic int64_t stretch_us;    /* how long it was held since the last pause */
 };
 
-/* Before a transaction: for how long nobody may write first; 0: go on. */
+/* Before a transaction: how long the gap lasts that begins now, or lasts still; 0: none. */
 int64_t pace_gap(struct pace *p, int64_t now_us);
 /* After it: the write lock was held for so long. */
 void pace_held(struct pace *p, int64_t now_us, int64_t held_us);

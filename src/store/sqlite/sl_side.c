@@ -25,7 +25,9 @@
 #include "base/err.h"
 #include "store/sqlite/sl_side.h"
 
-#define TURN_US 2000            /* a wait seen within this time: let the other one have its turn */
+#define WAIT_NAP_US 120         /* who waits for the lock looks at least so often, */
+#define STEP_BACK_US 300        /* so that whoever had it last lets the other one in by this */
+#define WAIT_SEEN_US 1000       /* if that one was seen waiting within so long */
 
 static int64_t mono_us(void)
 {
@@ -143,17 +145,14 @@ static enum pawl_rc busy(const struct side *s, int64_t wait_us, struct pawl_erro
                      (long long)(wait_us / 1000000));
 }
 
-enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
+static enum pawl_rc take_turn(struct side *s, int64_t wait_us, int64_t until,
+                              struct pawl_error *e)
 {
-    const int64_t start = mono_us(), until = start + wait_us;
-    const int64_t waiting = start - atomic_load(&s->page->waiting_us);
-    int64_t nap = 50, gap;
+    const int64_t waiting = mono_us() - atomic_load(&s->page->waiting_us);
+    int64_t nap = 50;
 
-    if (s->held)
-        return PAWL_OK;
-    /* Somebody is napping for this lock and we had it last: step back once. */
-    if (waiting >= 0 && waiting < TURN_US && atomic_load(&s->page->last_pid) == getpid())
-        nap_us(150);
+    if (waiting >= 0 && waiting < WAIT_SEEN_US && atomic_load(&s->page->last_pid) == getpid())
+        nap_us(STEP_BACK_US);
     while (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         const int64_t now = mono_us();
 
@@ -164,13 +163,35 @@ enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
         atomic_store(&s->page->waiting_us, now);
         side_beat(s); /* waiting is not freezing */
         nap_us(nap);
-        nap = nap < 400 ? nap * 2 : 400;
+        nap = nap < WAIT_NAP_US ? nap * 2 : WAIT_NAP_US;
     }
     s->held = true;
     atomic_store(&s->page->holder_pid, getpid());
-    /* A gap in which no pawl process writes: everybody queues behind the lock we hold. */
-    if ((gap = pace_gap(&s->page->pace, mono_us())) > 0)
+    return PAWL_OK;
+}
+
+/* In a gap for foreign writers a pawl process writes at most one short transaction: it takes some
+ * tenths of a millisecond, and who enqueues does not wait for a gap that a drain has to leave. */
+enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
+{
+    const int64_t until = mono_us() + wait_us;
+
+    while (!s->held) {
+        enum pawl_rc rc = take_turn(s, wait_us, until, e);
+
+        if (rc != PAWL_OK)
+            return rc;
+        const int64_t now = mono_us(), gap = pace_gap(&s->page->pace, now);
+
+        if (gap <= 0)
+            break;
+        if (!s->long_turn && s->gap_used_us != now + gap) {
+            s->gap_used_us = now + gap;
+            break;
+        }
+        side_unlock(s);
         nap_us(gap);
+    }
     return PAWL_OK;
 }
 

@@ -52,6 +52,8 @@ struct side_share { unsigned mode, gid; };
 struct side {
     int dir_fd, lock_fd, wake_fd, ino_fd, worker_fd;
     bool held;
+    bool long_turn;                 /* what comes next is no short transaction */
+    int64_t gap_used_us;            /* the end of the gap in which we wrote */
     struct side_page *page;
     struct side_worker *w;
     char id[SIDE_ID_BYTES];
