@@ -53,7 +53,7 @@ struct sqlite {
     bool plain, plain_saved;   /* one savepoint for the batch, since things went well; it is set */
     int64_t smooth, smooth_min; /* jobs in a row that needed none; how many make a plain batch */
     int64_t wrote_before;      /* rows written on this connection before the job in hand */
-    bool wrote_schema;         /* the job in hand wrote what is not counted in rows */
+    bool wrote_unseen;         /* the job in hand wrote what is not counted in rows */
     uint8_t batch_lease[16];
     int64_t warned_wal_us;
     int64_t judge_at_us;       /* boot time before which nobody is judged frozen */

@@ -138,7 +138,7 @@ enum pawl_rc sl_effect_job(struct store *st, size_t i, struct pawl_error *e)
     sl->savepoint = true;
     sl->plain_saved = sl->plain;
     sl->wrote_before = sqlite3_total_changes64(sl->db);
-    sl->wrote_schema = false;
+    sl->wrote_unseen = false;
     if (fail_point("effect.job"))
         return pawl_fail(e, PAWL_IO, "failpoint effect.job");
     return PAWL_OK;
@@ -185,7 +185,7 @@ enum pawl_rc sl_effect_undo(struct store *st, struct pawl_error *e)
     if (!sl_effect_alive(st))
         return gone(e);
     assert(sl->savepoint);
-    const bool wrote = sl->wrote_schema || sqlite3_total_changes64(sl->db) != sl->wrote_before;
+    const bool wrote = sl->wrote_unseen || sqlite3_total_changes64(sl->db) != sl->wrote_before;
     if (wrote)
         sl->smooth = 0;
     if (sl->plain && wrote) {

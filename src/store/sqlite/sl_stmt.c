@@ -207,13 +207,17 @@ enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sq
     bind_all(s->st, v, n);
     sl->refused = NULL;
     sl->timed_out = false;
-    sl->wrote_schema = sl->wrote_schema || !s->counts;
+    sl->wrote_unseen = sl->wrote_unseen || !s->counts;
     if (watched)
         sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
     sl->guarded = true; /* a schema change makes step() compile anew */
     const int64_t before = sqlite3_total_changes64(sl->db);
     rc = step_all(sl, s->st, rows, rows_max, &seen, e);
     sl->guarded = false;
+    /* One that failed may have written what total_changes() never sees: a trigger that is left by
+     * RAISE(FAIL) or OR FAIL keeps its rows and loses their count. */
+    if (rc != PAWL_OK && !sqlite3_stmt_readonly(s->st))
+        sl->wrote_unseen = true;
     if (watched)
         sqlite3_progress_handler(sl->db, 0, NULL, NULL);
     /* changes() keeps the last writer's count when nothing was written, and does not see what the
