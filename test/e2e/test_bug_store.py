@@ -2,6 +2,7 @@
 """test_bug_store.py - more of what an attack found: files that change, handlers that look."""
 import os
 import shutil
+import subprocess
 
 from pawltest import PawlTest
 
@@ -24,6 +25,30 @@ class Files(PawlTest):
         self.fails(78, "enqueue", "t", says="hard links")
         os.unlink(other)
         self.enqueue("t")
+
+    def test_mount_of_the_file_alone_is_refused(self):
+        name = os.path.join(self.dir, "mounted.db")
+        open(name, "w").close()
+        done = subprocess.run(["mount", "--bind", self.db, name], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest("cannot mount here: " + done.stderr.strip())
+        self.addCleanup(subprocess.run, ["umount", name], check=True)
+        self.fails(78, "enqueue", "t", "--db", name, says="mount its directory")
+        self.enqueue("t")
+
+    def test_many_workers_without_a_file_are_recovered(self):
+        """More of them than a small table holds: each is watched for a lease, then taken over."""
+        self.conf("[pawl]\nlease = 1s\n[task t]\nexec = true\n")
+        jobs = [self.enqueue("t") for _ in range(40)]
+        self.ok("apply")
+        db = self.connect()
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO pawl_x_running SELECT id, randomblob(16), printf('%016x', id), 1,"
+                   " 1, task_id, queue_id, rank, run_at_us, 0, 0, 0, 0, 0, 0 FROM pawl_x_ready")
+        db.execute("DELETE FROM pawl_x_ready")
+        db.execute("COMMIT")
+        self.work(timeout=40)
+        self.assertEqual({(self.job(j)["state"], self.job(j)["lost"]) for j in jobs}, {("done", 0)})
 
     def test_worker_notices_that_its_file_was_replaced(self):
         self.conf("[task t]\nexec = true\n")

@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -224,6 +225,12 @@ static enum pawl_rc one_file(struct sqlite *sl, struct pawl_error *e)
         return pawl_fail(e, PAWL_NOTOURS, "%s has %lu hard links: each name would get a write-ahead"
                          " log of its own, and commits would be lost; keep one", sl->path,
                          (unsigned long)sb.st_nlink);
+    struct statx sx;
+    if (statx(AT_FDCWD, sl->path, 0, STATX_INO, &sx) == 0 &&
+        (sx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0 &&
+        (sx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0)
+        return pawl_fail(e, PAWL_NOTOURS, "%s is a mount of a single file: its write-ahead log lies"
+                         " beside it and would be another one here; mount its directory", sl->path);
     sl->file_dev = sb.st_dev;
     sl->file_ino = sb.st_ino;
     return PAWL_OK;

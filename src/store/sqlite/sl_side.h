@@ -21,6 +21,7 @@
 
 #define SIDE_MAGIC 0x5041574c53494431ULL /* "PAWLSID1" */
 #define SIDE_ID_BYTES 24
+#define SIDE_MISSING_MAX 2048 /* as many as one look at the workers lists */
 
 enum blame_phase { BLAME_IDLE = 0, BLAME_HAND = 1, BLAME_COMMIT = 2 };
 struct side_blame {
@@ -58,7 +59,7 @@ struct side {
     struct side_worker *w;
     char id[SIDE_ID_BYTES];
     bool runner;                    /* attached: shares the supervisor's file */
-    struct { char id[SIDE_ID_BYTES]; int64_t since_us; } missing[16];
+    struct { char id[SIDE_ID_BYTES]; int64_t since_us; } missing[SIDE_MISSING_MAX];
     struct side_share share;
 };
 
