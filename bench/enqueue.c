@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     const int64_t start = bench_now_us(CLOCK_MONOTONIC), cpu = bench_cpu_us();
     for (int64_t i = 0; i < n; i++) {
         struct pawl_enqueued out = {0};
-        struct pawl_enqueue r = {.task = argv[2], .args = args};
+        struct pawl_request r = {.task = argv[2], .args = args};
 
         r.args_bytes = bench_args(first + i, args, sizeof args);
         (void)snprintf(key, sizeof key, "k-%010lld", (long long)(first + i));

@@ -8,15 +8,25 @@
  *           (e may be NULL). On an error nothing was changed, unless the call says otherwise.
  * Ownership "borrowed": valid for the call (or the callback) only. "owned by the caller": free it
  *           with the call named there. No call exits, prints, or keeps global state.
- * Threads   One struct pawl may be used by one thread at a time.
- * Fork      A handle must not be used in a child of fork(): open a new one there.
+ * Threads   A handle (struct pawl, struct pawl_worker) may be used by one thread at a time, by any
+ *           thread. Several handles on one store are fine, in one process or in many.
+ * Fork      A handle must not be used in a child of fork(): every call there answers BADARG and
+ *           says so; pawl_close and pawl_worker_close only free memory. Open a new one there.
+ * Quiet     Nothing here prints, exits, starts a thread or a process, or touches a signal handler.
+ *           What may be worth a log line goes to the log function of pawl_open_opts, if there is
+ *           one.
+ * SQLite    libpawl uses the SQLite that the program links. A process must hold one copy of it
+ *           only: two would drop each other's file locks (sqlite.org/howtocorrupt.html).
  */
 #ifndef PAWL_H
 #define PAWL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>  /* vsnprintf */
+#include <string.h> /* strlen */
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +34,8 @@ extern "C" {
 
 #define PAWL_VERSION "0.1.0"
 #define PAWL_MUST_USE __attribute__((warn_unused_result))
+#define PAWL_API __attribute__((visibility("default")))
+#define PAWL_CALL PAWL_API PAWL_MUST_USE enum pawl_rc /* a call that can fail */
 
 /* Result codes. Texts, retry class and exit codes: the table in src/base/err.h, printed by
  * `pawl debug errors`. Append only. */
@@ -55,14 +67,16 @@ enum pawl_rc {
     PAWL_RC_N
 };
 
+/* What went wrong, in words. Owned by the caller, who may pass it uninitialised, or NULL. */
 struct pawl_error {
     enum pawl_rc rc;
     int native;    /* errno or the engine's extended result code, 0 if none */
     char msg[768]; /* one line: what, which value, what to do */
 };
 
-const char *pawl_rc_name(enum pawl_rc rc); /* "OK", "NOMEM", ...; static */
-const char *pawl_rc_text(enum pawl_rc rc); /* the short text of the table; static */
+PAWL_API const char *pawl_rc_name(enum pawl_rc rc); /* "OK", "NOMEM", ...; static */
+PAWL_API const char *pawl_rc_text(enum pawl_rc rc); /* the short text of the table; static */
+PAWL_API int pawl_rc_exit(enum pawl_rc rc); /* the exit code that the pawl command ends with */
 
 enum pawl_state {
     PAWL_STATE_READY = 0, /* waits: due now, or later (delay, retry) */
@@ -74,26 +88,53 @@ enum pawl_state {
     PAWL_STATE_PRUNED, /* only in answers to a duplicate: the job's row was pruned */
     PAWL_STATE_N
 };
-const char *pawl_state_name(enum pawl_state s); /* "ready", ...; static */
+PAWL_API const char *pawl_state_name(enum pawl_state s); /* "ready", ...; static */
 
 /* Which SQLite is linked: "SQLite 3.53.1 (bundled)", or "(the system's)". At most n bytes. */
-void pawl_engine(char *buf, size_t n);
+PAWL_API void pawl_engine(char *buf, size_t n);
 
 struct pawl; /* an open store */
+struct sqlite3; /* of sqlite3.h, which this header does not need */
+
+/* A line for the host's log, without a newline: "event=job.retry job=7 task=mail ..."
+ * (doc/logs.md). level: 0 error, 1 warn, 2 info, 3 debug. Called in the thread of the call that had
+ * something to say, with no lock held; it must not call into Pawl. */
+typedef void pawl_log_fn(void *log_ctx, int level, const char *line);
+
+/* How to open. Zero-initialise; NULL is fine wherever this struct is asked for. Borrowed: the
+ * strings for the call, the functions and their contexts for the handle's life. */
+struct pawl_open_opts {
+    int64_t (*now_us)(void *now_ctx); /* the clock that says what is due; NULL: the machine's */
+    void *now_ctx;
+    pawl_log_fn *log;                 /* NULL: nothing is logged */
+    void *log_ctx;
+    const char *const *on_connect;    /* statements run once per connection, after Pawl's own */
+    size_t on_connect_n;
+    int64_t busy_us;                  /* how long to wait for other writers; 0: 10 s */
+};
 
 /* Create the store at `url`, or migrate it. Safe to run twice and by two at once.
  * url      "sqlite:PATH", or a path ending in ".db"
  * created  out, may be NULL: true if there was no store before
  * returns  OK | NOTOURS | NEWER | NOCREATE | DENIED | FULL | IO | BUSY | STORE */
-PAWL_MUST_USE enum pawl_rc pawl_init(const char *url, bool *created, struct pawl_error *e);
+PAWL_CALL pawl_init(const char *url, bool *created, struct pawl_error *e);
 
 /* Open an existing store. *out is owned by the caller: pawl_close().
  * returns  OK | NOSTORE | NOTOURS | NEWER | OLDER | DENIED | IO | STORE | BADARG (url) */
-PAWL_MUST_USE enum pawl_rc pawl_open(const char *url, struct pawl **out, struct pawl_error *e);
-void pawl_close(struct pawl **p); /* NULL and *p == NULL are fine; sets *p to NULL */
+PAWL_CALL pawl_open(const char *url, struct pawl **out, struct pawl_error *e);
+/* As pawl_open, with options (NULL: none). BADARG also for a statement of on_connect that fails. */
+PAWL_CALL pawl_open_with(const char *url, const struct pawl_open_opts *o, struct pawl **out,
+                         struct pawl_error *e);
+/* A new, empty store in a directory of its own, for tests: in memory where the machine has a file
+ * system there (/dev/shm), else below $TMPDIR. pawl_close removes it, with everything in it.
+ * returns  OK | NOCREATE | FULL | IO | NOMEM | STORE */
+PAWL_CALL pawl_open_temp(const struct pawl_open_opts *o, struct pawl **out, struct pawl_error *e);
+/* The store's url, to open it again elsewhere; borrowed, for the handle's life. */
+PAWL_API const char *pawl_url(const struct pawl *p);
+PAWL_API void pawl_close(struct pawl **p); /* NULL and *p == NULL are fine; sets *p to NULL */
 
 /* What to enqueue. Zero-initialise, set task and args; the rest has defaults. */
-struct pawl_enqueue {
+struct pawl_request {
     const char *task;       /* 1..64 of [a-z0-9._-], begins with a letter or digit */
     const char *args;       /* JSON text, kept byte-exact; NULL = "{}" */
     size_t args_bytes;      /* 0 with args != NULL: strlen(args) */
@@ -120,15 +161,30 @@ struct pawl_enqueued {
     char *result;
     char near[72];          /* !task_known: the nearest declared task, or "" */
 };
-void pawl_free(void *p);
+PAWL_API void pawl_free(void *p);
 
 /* Store n requests in one durable transaction: all, or none.
  * out      room for n answers
  * bad_i    out, may be NULL: on an error the index of the request that caused it (n: none)
  * returns  OK | BADARG | BADDATA | TOOBIG | KEYCLASH | BUSY | FULL | IO | STORE | NOMEM */
-PAWL_MUST_USE enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_enqueue *req, size_t n,
-                                        struct pawl_enqueued *out, size_t *bad_i,
-                                        struct pawl_error *e);
+PAWL_CALL pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t n,
+                       struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e);
+
+/* Store n requests inside the caller's own transaction, on the caller's own connection: the jobs
+ * are there if and only if it commits. Each request is one statement (INSERT INTO pawl_enqueue);
+ * when one is refused, the transaction stays open and holds the ones before it: *done says how
+ * many, so that the caller may go on or roll back. Without an open transaction each is its own.
+ * db       of the same copy of SQLite as libpawl uses; the store's database must be its main one
+ * out      room for n answers; result and near are not filled, state is
+ * done     out, may be NULL: how many requests were stored or met as duplicates
+ * returns  OK | BADARG | BADDATA | TOOBIG | KEYCLASH | NOTOURS (no Pawl store in db) | BUSY | FULL
+ *          | IO | SQL | NOMEM
+ * note     an idle worker hears of a commit that Pawl did not make within 0.1 s; pawl_wake makes it
+ *          0.1 ms */
+PAWL_CALL pawl_enqueue_sqlite(struct sqlite3 *db, const struct pawl_request *req, size_t n,
+                              struct pawl_enqueued *out, size_t *done, struct pawl_error *e);
+/* Tell the workers of this store that something was committed without Pawl. */
+PAWL_API void pawl_wake(struct pawl *p);
 
 /* A job as it stands. All pointers are borrowed (valid in the callback); NULL = not set. */
 struct pawl_job {
@@ -180,20 +236,18 @@ typedef bool pawl_job_fn(void *ctx, const struct pawl_job *job);
 typedef bool pawl_attempt_fn(void *ctx, const struct pawl_attempt *at);
 
 /* List jobs in id order. The callback runs with no lock held on the store's write side. */
-PAWL_MUST_USE enum pawl_rc pawl_jobs(struct pawl *p, const struct pawl_filter *f, pawl_job_fn *fn,
-                                     void *ctx, struct pawl_error *e);
-PAWL_MUST_USE enum pawl_rc pawl_job(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx,
-                                    struct pawl_error *e); /* NOTFOUND if there is none */
-PAWL_MUST_USE enum pawl_rc pawl_attempts(struct pawl *p, int64_t id, pawl_attempt_fn *fn,
-                                         void *ctx, struct pawl_error *e);
+PAWL_CALL pawl_jobs(struct pawl *p, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
+                    struct pawl_error *e);
+PAWL_CALL pawl_job_get(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx,
+                       struct pawl_error *e); /* NOTFOUND if there is none */
+PAWL_CALL pawl_attempts(struct pawl *p, int64_t id, pawl_attempt_fn *fn, void *ctx,
+                        struct pawl_error *e);
 
 /* Cancel: OK (now cancelled; a running one can have no later effect) | TOOLATE (it has ended;
  * the state is in *state) | NOTFOUND | store errors. */
-PAWL_MUST_USE enum pawl_rc pawl_cancel(struct pawl *p, int64_t id, enum pawl_state *state,
-                                       struct pawl_error *e);
+PAWL_CALL pawl_cancel(struct pawl *p, int64_t id, enum pawl_state *state, struct pawl_error *e);
 /* Skip a waiting job's wait: OK | TOOLATE (running or ended) | NOTFOUND. */
-PAWL_MUST_USE enum pawl_rc pawl_run_now(struct pawl *p, int64_t id, enum pawl_state *state,
-                                        struct pawl_error *e);
+PAWL_CALL pawl_run_now(struct pawl *p, int64_t id, enum pawl_state *state, struct pawl_error *e);
 
 struct pawl_replay {
     const char *args;      /* NULL: the same bytes */
@@ -202,19 +256,16 @@ struct pawl_replay {
 };
 /* Replay one dead job, once: OK (*new_id) | TOOLATE (already replayed: *new_id is that job; or not
  * dead: *new_id = 0) | NOTFOUND | BADDATA (args) | CONFIG (chain longer than 10). */
-PAWL_MUST_USE enum pawl_rc pawl_dead_replay(struct pawl *p, int64_t id,
-                                            const struct pawl_replay *how, int64_t *new_id,
-                                            struct pawl_error *e);
+PAWL_CALL pawl_dead_replay(struct pawl *p, int64_t id, const struct pawl_replay *how,
+                           int64_t *new_id, struct pawl_error *e);
 /* Say, before a replay, whether the version guard will find it stale. */
-PAWL_MUST_USE enum pawl_rc pawl_dead_is_stale(struct pawl *p, int64_t id, bool *stale,
-                                              struct pawl_error *e);
+PAWL_CALL pawl_dead_is_stale(struct pawl *p, int64_t id, bool *stale, struct pawl_error *e);
 /* Give a dead job up, with a reason: it becomes dropped(discarded). OK | TOOLATE | NOTFOUND. */
-PAWL_MUST_USE enum pawl_rc pawl_dead_discard(struct pawl *p, int64_t id, const char *reason,
-                                             struct pawl_error *e);
+PAWL_CALL pawl_dead_discard(struct pawl *p, int64_t id, const char *reason, struct pawl_error *e);
 
 /* Pause or resume a queue or a task (exactly one non-NULL). NOTFOUND if it does not exist. */
-PAWL_MUST_USE enum pawl_rc pawl_pause(struct pawl *p, const char *queue, const char *task,
-                                      bool paused, struct pawl_error *e);
+PAWL_CALL pawl_pause(struct pawl *p, const char *queue, const char *task, bool paused,
+                     struct pawl_error *e);
 
 struct pawl_queue_stat {
     const char *queue;
@@ -224,31 +275,400 @@ struct pawl_queue_stat {
     const char *paused_tasks; /* of jobs that wait here: names, with commas between; NULL: none */
 };
 typedef bool pawl_queue_fn(void *ctx, const struct pawl_queue_stat *q);
-PAWL_MUST_USE enum pawl_rc pawl_queues(struct pawl *p, pawl_queue_fn *fn, void *ctx,
-                                       struct pawl_error *e);
+PAWL_CALL pawl_queues(struct pawl *p, pawl_queue_fn *fn, void *ctx, struct pawl_error *e);
 
 struct pawl_stat { const char *name; int64_t value; const char *help; };
 typedef bool pawl_stat_fn(void *ctx, const struct pawl_stat *s);
 /* Counts by state and proof counters, from one snapshot. */
-PAWL_MUST_USE enum pawl_rc pawl_stats(struct pawl *p, pawl_stat_fn *fn, void *ctx,
-                                      struct pawl_error *e);
+PAWL_CALL pawl_stats(struct pawl *p, pawl_stat_fn *fn, void *ctx, struct pawl_error *e);
 
 struct pawl_finding { const char *invariant; const char *what; int64_t job_id; };
 typedef bool pawl_finding_fn(void *ctx, const struct pawl_finding *f);
 /* Run the invariants that SQL can state, and the engine's own integrity check.
  * checked  out: how many were evaluated. Calls fn for each violation. */
-PAWL_MUST_USE enum pawl_rc pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx,
-                                      int *checked, struct pawl_error *e);
+PAWL_CALL pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *checked,
+                     struct pawl_error *e);
 
-struct pawl_prune {
+struct pawl_prune_opts {
     int64_t done_older_us; /* <0: each task's own retention */
     int64_t keys_older_us; /* <0: the default, 30 d after the end */
     int64_t batch;         /* rows per transaction; 0 = default */
     bool dry_run;
 };
 struct pawl_pruned { int64_t jobs, keys, attempts, batches; };
-PAWL_MUST_USE enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune *how,
-                                      struct pawl_pruned *out, struct pawl_error *e);
+PAWL_CALL pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct pawl_pruned *out,
+                     struct pawl_error *e);
+
+/* ===== Handlers: what a program of yours does with a job =====
+ *
+ * A handler has one or two functions.
+ *   apply    runs inside the job's transaction: what it writes with pawl_exec, the jobs that it
+ *            enqueues and "the job is done" commit together, exactly once, or not at all. On SQLite
+ *            it holds the one write lock: keep it short. It may be called again within one attempt
+ *            (a batch is run again when its commit failed): what it does outside the transaction
+ *            may happen twice.
+ *   prepare  (optional) runs before, outside any transaction, and may be slow: compute, read files,
+ *            call others with run->idempotency_key. The job is leased to this process meanwhile.
+ *            It leaves what it found in run->plan, for apply. May read with pawl_query, not write.
+ * A handler returns what came of the job; the texts are for people. Only Pawl commits: BEGIN,
+ * COMMIT, ROLLBACK, SAVEPOINT are refused, and a handler that ends the transaction all the same, or
+ * returns PAWL_DONE although a call of pawl_exec, pawl_query or pawl_run_enqueue had failed, is
+ * dead (misuse), with nothing of it left.
+ */
+enum pawl_outcome {
+    PAWL_DONE = 0,  /* apply: commit it. prepare: go on to apply */
+    PAWL_STALE,     /* success without effect: what was written is undone */
+    PAWL_RETRY,     /* failed, may succeed later: run again after a backoff, up to max_retries */
+    PAWL_FAIL,      /* will never succeed as it is: dead (permanent) */
+    PAWL_SNOOZE,    /* not yet: come back after pawl_run_after, costs no retry */
+    PAWL_DISCARD,   /* give it up without a dead letter: dropped (failed) */
+    PAWL_OUTCOME_N
+};
+
+/* A value with a name: a parameter of a statement, a column, or a member of the args. */
+enum pawl_type { PAWL_NULL, PAWL_INT, PAWL_REAL, PAWL_TEXT, PAWL_BLOB,
+                 PAWL_BOOL, /* of args; in a statement as an integer 0 or 1 */
+                 PAWL_JSON  /* of args: an array or object as it stands; else as text */ };
+struct pawl_value {
+    const char *name; /* a parameter without its colon; a column's name */
+    enum pawl_type type;
+    int64_t i;        /* INT, BOOL */
+    double r;         /* REAL */
+    const char *p;    /* TEXT (UTF-8), BLOB, JSON: n bytes; TEXT and JSON also end with a NUL */
+    size_t n;
+};
+/* A row of pawl_query, borrowed for the callback. Returns true to go on, false to stop. */
+typedef bool pawl_row_fn(void *row_ctx, const struct pawl_value *col, size_t col_n);
+
+struct pawl_run;
+/* The functions that a handler calls, through run->api: a handler links nothing of Pawl. Use the
+ * pawl_ calls below. Append only; PAWL_ABI grows when an old handler could no longer work. */
+#define PAWL_ABI 1u
+struct pawl_api {
+    uint32_t abi, bytes;
+    enum pawl_rc (*exec)(struct pawl_run *, const char *, const struct pawl_value *, size_t,
+                         int64_t *, struct pawl_error *);
+    enum pawl_rc (*query)(struct pawl_run *, const char *, const struct pawl_value *, size_t,
+                          pawl_row_fn *, void *, struct pawl_error *);
+    enum pawl_rc (*query_row)(struct pawl_run *, const char *, const struct pawl_value *, size_t,
+                              struct pawl_value *, size_t, bool *, struct pawl_error *);
+    enum pawl_rc (*arg)(struct pawl_run *, const char *, int, struct pawl_value *,
+                        struct pawl_error *);
+    enum pawl_rc (*enqueue)(struct pawl_run *, const struct pawl_request *, size_t,
+                            struct pawl_enqueued *, size_t *, struct pawl_error *);
+    enum pawl_rc (*result)(struct pawl_run *, const char *, size_t, struct pawl_error *);
+    void (*error)(struct pawl_run *, const char *, size_t);
+    enum pawl_outcome (*outcome)(struct pawl_run *, const struct pawl_error *);
+    void (*after)(struct pawl_run *, int64_t);
+    bool (*cancelled)(struct pawl_run *);
+    int64_t (*time_left_us)(struct pawl_run *);
+    enum pawl_rc (*heartbeat)(struct pawl_run *, struct pawl_error *);
+    void (*log)(struct pawl_run *, int, const char *, size_t);
+    void *(*alloc)(struct pawl_run *, size_t);
+    struct sqlite3 *(*sqlite)(struct pawl_run *);
+};
+
+/* One run of a job, as its handler sees it. Read only, but for plan. Everything is borrowed for the
+ * run: from prepare to drop. Strings: NULL = not given. */
+struct pawl_run {
+    const struct pawl_api *api;
+    void *ctx;               /* of struct pawl_task; NULL in a plugin */
+    void *plan;              /* what prepare leaves for apply; handler->drop frees it */
+    int64_t job_id;
+    int64_t attempt;         /* this run, counted from 1 */
+    int64_t token;           /* rises with every run of this job: for receivers that can fence */
+    int64_t created_at_us;
+    const char *task, *queue, *source, *key, *headers, *trace;
+    const char *idempotency_key; /* for calls outside: the same on every retry and replay */
+    const char *args;        /* JSON, as it was enqueued */
+    size_t args_bytes;
+};
+
+typedef enum pawl_outcome pawl_handler_fn(struct pawl_run *run);
+typedef void pawl_drop_fn(struct pawl_run *run);
+struct pawl_handler {
+    uint32_t abi, api_bytes;  /* PAWL_ABI, sizeof(struct pawl_api): as the handler was compiled */
+    pawl_handler_fn *prepare; /* NULL: there is none */
+    pawl_handler_fn *apply;   /* NULL: prepare is all; its PAWL_DONE is then settled as it is */
+    pawl_drop_fn *drop;       /* NULL: nothing to free. Called once, last, for each run that
+                               * prepare began; only run->plan and run->ctx may be used */
+};
+/* Define the handler NAME of a plugin: `c = ./plugin.so:NAME` in pawl.conf. Build it with
+ * cc -shared -fPIC -o plugin.so plugin.c; it links nothing of Pawl. In a program: a handler for
+ * struct pawl_task. */
+#ifdef __cplusplus
+#define PAWL_HANDLER_LINKAGE extern "C"
+#else
+#define PAWL_HANDLER_LINKAGE extern
+#endif
+#define PAWL_HANDLER(name, prepare, apply, drop)                                      \
+    PAWL_HANDLER_LINKAGE PAWL_API const struct pawl_handler name;                     \
+    const struct pawl_handler name = {PAWL_ABI, (uint32_t)sizeof(struct pawl_api), prepare, apply, \
+                                      drop}
+
+/* --- inside a handler: the args --- */
+/* A member of the args by name, or by JSON Pointer (RFC 6901) when it begins with '/': "amount",
+ * "/customer/city", "/items/0/sku". Text is unescaped and borrowed for the run.
+ * returns  OK | NOTFOUND: absent, or null | BADDATA: of another type, twice in its object, beyond
+ *          64 bits, or half a surrogate pair | NOMEM. The text says which member; out is untouched.
+ *          `return pawl_run_error(run, &e);` makes the job dead (permanent) with that text. */
+static inline enum pawl_rc pawl_arg(struct pawl_run *run, const char *name, struct pawl_value *out,
+                                    struct pawl_error *e)
+{
+    return run->api->arg(run, name, -1, out, e);
+}
+static inline enum pawl_rc pawl_arg_int(struct pawl_run *run, const char *name, int64_t *out,
+                                        struct pawl_error *e)
+{
+    struct pawl_value v;
+    enum pawl_rc rc = run->api->arg(run, name, PAWL_INT, &v, e);
+
+    if (rc == PAWL_OK) *out = v.i;
+    return rc;
+}
+static inline enum pawl_rc pawl_arg_real(struct pawl_run *run, const char *name, double *out,
+                                         struct pawl_error *e) /* an integer is fine, too */
+{
+    struct pawl_value v;
+    enum pawl_rc rc = run->api->arg(run, name, PAWL_REAL, &v, e);
+
+    if (rc == PAWL_OK) *out = v.r;
+    return rc;
+}
+static inline enum pawl_rc pawl_arg_bool(struct pawl_run *run, const char *name, bool *out,
+                                         struct pawl_error *e)
+{
+    struct pawl_value v;
+    enum pawl_rc rc = run->api->arg(run, name, PAWL_BOOL, &v, e);
+
+    if (rc == PAWL_OK) *out = v.i != 0;
+    return rc;
+}
+static inline enum pawl_rc pawl_arg_text(struct pawl_run *run, const char *name, const char **out,
+                                         size_t *n, struct pawl_error *e) /* n may be NULL */
+{
+    struct pawl_value v;
+    enum pawl_rc rc = run->api->arg(run, name, PAWL_TEXT, &v, e);
+
+    if (rc == PAWL_OK) {
+        *out = v.p;
+        if (n) *n = v.n;
+    }
+    return rc;
+}
+
+/* --- inside a handler: values for statements --- */
+static inline struct pawl_value pawl_null(const char *name)
+{
+    struct pawl_value v = {name, PAWL_NULL, 0, 0, 0, 0};
+    return v;
+}
+static inline struct pawl_value pawl_int(const char *name, int64_t i)
+{
+    struct pawl_value v = {name, PAWL_INT, i, 0, 0, 0};
+    return v;
+}
+static inline struct pawl_value pawl_real(const char *name, double r)
+{
+    struct pawl_value v = {name, PAWL_REAL, 0, r, 0, 0};
+    return v;
+}
+static inline struct pawl_value pawl_text_n(const char *name, const char *p, size_t n)
+{
+    struct pawl_value v = {name, p ? PAWL_TEXT : PAWL_NULL, 0, 0, p, n};
+    return v;
+}
+static inline struct pawl_value pawl_text(const char *name, const char *p) /* NULL binds NULL */
+{
+    return pawl_text_n(name, p, p ? strlen(p) : 0);
+}
+static inline struct pawl_value pawl_blob(const char *name, const void *p, size_t n)
+{
+    struct pawl_value v = {name, PAWL_BLOB, 0, 0, (const char *)p, n};
+    return v;
+}
+
+/* --- inside a handler: statements in the job's transaction --- */
+/* Run one statement. sql is prepared once per text and process. v: its parameters by name, in any
+ * order; one that is missing is NULL, one that the statement does not have is BADARG.
+ * changed  out, may be NULL: rows changed
+ * returns  OK | SQL: it failed, e->native is the engine's code | CONFIG: it is one that a handler
+ *          may not use (COMMIT, ATTACH, a table of Pawl's ...) | TOOLATE: not inside apply | BUSY
+ *          FULL IO NOMEM: the store's fault, the job will be run again at no cost | BADARG */
+static inline PAWL_MUST_USE enum pawl_rc pawl_exec(struct pawl_run *run, const char *sql,
+                                                   const struct pawl_value *v, size_t n,
+                                                   int64_t *changed, struct pawl_error *e)
+{
+    return run->api->exec(run, sql, v, n, changed, e);
+}
+/* Run a statement that returns rows. In prepare: one that only reads. Errors as pawl_exec. */
+static inline PAWL_MUST_USE enum pawl_rc pawl_query(struct pawl_run *run, const char *sql,
+                                                    const struct pawl_value *v, size_t n,
+                                                    pawl_row_fn *fn, void *row_ctx,
+                                                    struct pawl_error *e)
+{
+    return run->api->query(run, sql, v, n, fn, row_ctx, e);
+}
+/* The first row's first out_n columns, borrowed for the run. *found (may be NULL): there is one. */
+static inline PAWL_MUST_USE enum pawl_rc pawl_query_row(struct pawl_run *run, const char *sql,
+                                                        const struct pawl_value *v, size_t n,
+                                                        struct pawl_value *out, size_t out_n,
+                                                        bool *found, struct pawl_error *e)
+{
+    return run->api->query_row(run, sql, v, n, out, out_n, found, e);
+}
+/* Enqueue follow-up jobs in the same transaction: they are there if and only if this job is done.
+ * In prepare: at once, in a transaction of its own, and only with a key (TOOLATE without), since
+ * prepare may run again. Arguments and errors as pawl_enqueue; near and result are not filled. */
+static inline PAWL_MUST_USE enum pawl_rc pawl_run_enqueue(struct pawl_run *run,
+                                                          const struct pawl_request *req, size_t n,
+                                                          struct pawl_enqueued *out, size_t *bad_i,
+                                                          struct pawl_error *e)
+{
+    return run->api->enqueue(run, req, n, out, bad_i, e);
+}
+
+/* --- inside a handler: what came of it --- */
+/* The job's result: JSON text, copied, at most 256 KiB; the last call counts. BADDATA, TOOBIG. */
+static inline PAWL_MUST_USE enum pawl_rc pawl_run_result(struct pawl_run *run, const char *json,
+                                                         size_t n, struct pawl_error *e)
+{
+    return run->api->result(run, json, n, e);
+}
+/* What e means for the job; its text becomes the job's error. A constraint, bad data, a member of
+ * the args that is missing: PAWL_FAIL. Trouble of the store or of memory: PAWL_RETRY, not charged
+ * to the job. */
+static inline enum pawl_outcome pawl_run_error(struct pawl_run *run, const struct pawl_error *e)
+{
+    return run->api->outcome(run, e);
+}
+/* Say why: the job's error text (up to 1 KiB here), for any outcome but PAWL_DONE. */
+__attribute__((format(printf, 2, 3), unused)) static void pawl_run_say(struct pawl_run *run,
+                                                                      const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    run->api->error(run, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+}
+/* Not before so long from now: the next run after PAWL_RETRY (a floor) or PAWL_SNOOZE. */
+static inline void pawl_run_after(struct pawl_run *run, int64_t delay_us)
+{
+    run->api->after(run, delay_us);
+}
+
+/* --- inside a handler: long work --- */
+/* Should it stop? The worker drains, or the job was cancelled or taken over: return PAWL_RETRY; it
+ * is handed back at no cost. Cheap: may be asked in a loop. */
+static inline bool pawl_run_cancelled(struct pawl_run *run)
+{
+    return run->api->cancelled(run);
+}
+/* Until the task's hard limit; INT64_MAX: none. What happens there: doc/embedding.md. */
+static inline int64_t pawl_run_time_left_us(struct pawl_run *run)
+{
+    return run->api->time_left_us(run);
+}
+/* In prepare, in a program's own worker: call it more often than once a lease (30 s), or others
+ * take the job over. `pawl work` does it by itself, and in apply there is no need. FENCED: they
+ * did. */
+static inline enum pawl_rc pawl_run_heartbeat(struct pawl_run *run, struct pawl_error *e)
+{
+    return run->api->heartbeat(run, e);
+}
+/* A line for the worker's log, with the job's id. level: 0 error, 1 warn, 2 info, 3 debug. */
+static inline void pawl_run_log(struct pawl_run *run, int level, const char *text)
+{
+    run->api->log(run, level, text, strlen(text));
+}
+/* Zeroed memory that is freed when the run ends; NULL: there is none. */
+static inline void *pawl_run_alloc(struct pawl_run *run, size_t n)
+{
+    return run->api->alloc(run, n);
+}
+/* In a program that links libpawl and SQLite: the connection whose transaction this is, for
+ * statements of your own. The rules above hold: do not end the transaction, and report what fails.
+ * NULL in a plugin, in prepare, and on other engines. */
+static inline struct sqlite3 *pawl_run_sqlite(struct pawl_run *run)
+{
+    return run->api->sqlite(run);
+}
+
+/* ===== Tasks and workers in your own program ===== */
+struct pawl_task {
+    const char *name;
+    const struct pawl_handler *handler;
+    void *ctx;          /* given to the handler as run->ctx */
+    const char *policy; /* settings of a [task] section of pawl.conf, one a line:
+                         * "max_retries = 3\nbackoff = 1s..60s"; NULL: the defaults */
+};
+
+/* Make a task known and its policy the stored one, as a worker does at its start.
+ * replace  true: the stored policy is replaced; false: DRIFT if there is another one
+ * differs  out, may be NULL: with DRIFT, and with replace, the lines that differ or differed; owned
+ *          by the caller (pawl_free); NULL if there are none
+ * returns  OK | DRIFT | BADARG (name) | CONFIG (policy: says which line) | store errors */
+PAWL_CALL pawl_task_put(struct pawl *p, const char *name, const char *policy, bool replace,
+                        char **differs, struct pawl_error *e);
+
+struct pawl_worker; /* runs jobs in the calling thread; has a connection of its own */
+struct pawl_worker_opts {
+    const struct pawl_task *tasks;
+    size_t tasks_n;
+    const char *const *queues; /* only these; none: every queue */
+    size_t queues_n;
+    const struct pawl_open_opts *open; /* clock, log, on_connect; NULL: none */
+    int64_t lease_us;          /* who does not beat for so long is taken over; 0: 30 s */
+    /* jobs per commit: 0: what fits a few milliseconds; 1: each its own */
+    size_t batch_max;
+    bool replace_policies;     /* replace stored policies that differ; else DRIFT */
+    bool accept_wal_risk;      /* several workers although this SQLite can damage the file
+                                * (before 3.51.3: sqlite.org/wal.html, the WAL-reset bug) */
+};
+/* Open the store at url, declare the tasks, join as a worker. Everything in o is borrowed for the
+ * worker's life. *out is owned by the caller: pawl_worker_close.
+ * returns  OK | DRIFT | CONFIG | BADARG | as pawl_open */
+PAWL_CALL pawl_worker_open(const char *url, const struct pawl_worker_opts *o,
+                           struct pawl_worker **out, struct pawl_error *e);
+/* Hand back what is held, leave, free. NULL is fine. OK | BUSY ...: somebody else will take it over
+ * when the lease has passed; it is freed all the same. */
+PAWL_API enum pawl_rc pawl_worker_close(struct pawl_worker **w, struct pawl_error *e);
+
+/* Counts since the worker was opened. */
+struct pawl_worker_stat {
+    int64_t done, stale, retried, dead, dropped, released;
+    int64_t recovered; /* jobs of other workers that were gone */
+};
+/* Own loop: do what is due now, at most about one batch (some milliseconds, or one slow handler).
+ * more     out, may be NULL: call again at once. Else when pawl_worker_fd is readable or
+ *          pawl_worker_wait_us has passed.
+ * returns  OK | BUSY FULL IO NOMEM STORE UNSURE: the store is in trouble, nothing was charged to a
+ *          job; call again, better later | others: it cannot go on */
+PAWL_CALL pawl_worker_step(struct pawl_worker *w, bool *more, struct pawl_error *e);
+/* Readable when another pawl process or handle committed; -1: cannot be had, use the time alone. */
+PAWL_API int pawl_worker_fd(struct pawl_worker *w);
+/* When to call pawl_worker_step again even if nothing was heard: at most 0.1 s. */
+PAWL_API int64_t pawl_worker_wait_us(struct pawl_worker *w);
+/* Or run until stopped: steps and waits, and outlasts passing trouble of the store.
+ * until_empty  also end when nothing of these tasks is due, running anywhere, or waits for a retry
+ * returns      OK: stopped, or empty | what pawl_worker_step cannot go on after */
+PAWL_CALL pawl_worker_run(struct pawl_worker *w, bool until_empty, struct pawl_error *e);
+/* End pawl_worker_run after the job in hand. From any thread, from a signal handler. */
+PAWL_API void pawl_worker_stop(struct pawl_worker *w);
+PAWL_API void pawl_worker_stats(const struct pawl_worker *w, struct pawl_worker_stat *out);
+
+/* Step by step, for tests: run the next due job, alone, and say what came of it.
+ * returns  OK | NOTFOUND: nothing is due | as pawl_worker_step */
+struct pawl_ran {
+    int64_t job_id;
+    enum pawl_state state; /* where the job is now */
+    const char *outcome;   /* "done" "stale" "transient" "permanent" "snoozed" ...; static */
+    char text[512];        /* the reason, or the error; "" if all went well */
+};
+PAWL_CALL pawl_worker_one(struct pawl_worker *w, struct pawl_ran *out, struct pawl_error *e);
 
 #ifdef __cplusplus
 }

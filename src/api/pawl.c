@@ -91,7 +91,7 @@ void pawl_close(struct pawl **p)
     *p = NULL;
 }
 
-enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_enqueue *req, size_t n,
+enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t n,
                           struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
 {
     WITH_ERROR(e);
@@ -133,7 +133,8 @@ enum pawl_rc pawl_jobs(struct pawl *p, const struct pawl_filter *f, pawl_job_fn 
     return store_jobs(p->st, f ? f : &all, fn, ctx, e);
 }
 
-enum pawl_rc pawl_job(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx, struct pawl_error *e)
+enum pawl_rc pawl_job_get(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx,
+                          struct pawl_error *e)
 {
     WITH_ERROR(e);
     enum pawl_rc rc = need_id(p, id, e);
@@ -240,11 +241,11 @@ enum pawl_rc pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *che
     return store_check(p->st, fn, ctx, checked ? checked : &unused, e);
 }
 
-enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune *how, struct pawl_pruned *out,
+enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct pawl_pruned *out,
                         struct pawl_error *e)
 {
     WITH_ERROR(e);
-    static const struct pawl_prune defaults = {.done_older_us = -1, .keys_older_us = -1};
+    static const struct pawl_prune_opts defaults = {.done_older_us = -1, .keys_older_us = -1};
     struct pawl_pruned unused;
     enum pawl_rc rc = need_handle(p, e);
     if (rc != PAWL_OK) return rc;

@@ -72,7 +72,7 @@ static enum pawl_rc get_raw(const struct value *v, struct arena *a, const char *
 }
 
 static enum pawl_rc take(enum member m, const struct value *v, struct arena *a,
-                         struct pawl_enqueue *r, struct pawl_error *e)
+                         struct pawl_request *r, struct pawl_error *e)
 {
     int64_t i = 0;
     enum pawl_rc rc = PAWL_OK;
@@ -130,7 +130,7 @@ static enum pawl_rc name_find(const char *raw, size_t n, int *m, struct pawl_err
     return rc;
 }
 
-enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a, struct pawl_enqueue *r,
+enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a, struct pawl_request *r,
                              struct pawl_error *e)
 {
     enum json_type type = JSON_NULL;

@@ -9,6 +9,6 @@
 /* Parse one JSON object. Strings of *r live in the arena; args are the value's bytes as they stand.
  * returns OK | BADDATA (what and where, without the line's number) | NOMEM */
 PAWL_MUST_USE enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a,
-                                           struct pawl_enqueue *r, struct pawl_error *e);
+                                           struct pawl_request *r, struct pawl_error *e);
 
 #endif

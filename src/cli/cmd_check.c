@@ -53,7 +53,7 @@ static int check_run(struct cli *c)
 
 static int prune_run(struct cli *c)
 {
-    struct pawl_prune how = {.done_older_us = -1, .keys_older_us = -1,
+    struct pawl_prune_opts how = {.done_older_us = -1, .keys_older_us = -1,
                              .dry_run = cli_has(c, "dry-run")};
     struct pawl_pruned r = {0};
     struct pawl_error e = {.rc = PAWL_OK};

@@ -50,7 +50,7 @@ static int headers(struct cli *c, struct buf *out)
 }
 
 /* The options as a request; strings are borrowed. 0, or the exit code, printed. */
-static int options(struct cli *c, struct pawl_enqueue *r)
+static int options(struct cli *c, struct pawl_request *r)
 {
     int64_t v = 0;
     int x;
@@ -76,7 +76,7 @@ static int options(struct cli *c, struct pawl_enqueue *r)
 }
 
 /* The answer: the id on standard output, what is special about it on standard error. */
-static int answer(struct cli *c, const struct pawl_enqueue *r, const struct pawl_enqueued *a)
+static int answer(struct cli *c, const struct pawl_request *r, const struct pawl_enqueued *a)
 {
     struct buf *b = &c->out;
     snprintf(c->stored, sizeof c->stored, "; the job is stored, as job %" PRId64, a->id);
@@ -104,7 +104,7 @@ static int answer(struct cli *c, const struct pawl_enqueue *r, const struct pawl
 
 static int one(struct cli *c)
 {
-    struct pawl_enqueue r = {.task = c->argv[0], .args = c->argc > 1 ? c->argv[1] : NULL};
+    struct pawl_request r = {.task = c->argv[0], .args = c->argc > 1 ? c->argv[1] : NULL};
     struct pawl_enqueued a = {.id = 0};
     struct pawl_error e = {.rc = PAWL_OK};
     struct buf in = {0}, head = {0};

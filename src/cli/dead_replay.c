@@ -109,7 +109,7 @@ static int dry_one(struct replay *r, int64_t id, bool stale)
 {
     struct seen s = {.state = PAWL_STATE_N};
     struct pawl_error e = {.rc = PAWL_OK};
-    enum pawl_rc rc = pawl_job(r->c->pawl, id, look, &s, &e);
+    enum pawl_rc rc = pawl_job_get(r->c->pawl, id, look, &s, &e);
     if (rc != PAWL_OK && rc != PAWL_NOTFOUND) return cli_fail(r->c, &e);
     if (rc == PAWL_NOTFOUND)
         say(r, id, R_NOT_FOUND, 0, false, NULL);

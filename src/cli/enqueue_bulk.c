@@ -38,7 +38,7 @@ struct bulk {
     int64_t batch_line;    /* of the first line of the open batch; 0: it is empty */
     int64_t from_line;
     struct arena arena;    /* owns the strings of the open batch */
-    struct pawl_enqueue req[BATCH_JOBS];
+    struct pawl_request req[BATCH_JOBS];
     int64_t lines[BATCH_JOBS];
     struct pawl_enqueued out[BATCH_JOBS];
     size_t jobs;           /* in the open batch */
@@ -173,7 +173,7 @@ static enum pawl_rc import(struct bulk *k, struct pawl_error *e)
     while ((got = next_line(k, &s, &n, e)) > 0) {
         if (k->line < k->from_line || blank(s, n)) continue;
         if (k->batch_line == 0) k->batch_line = k->line;
-        struct pawl_enqueue *r = &k->req[k->jobs];
+        struct pawl_request *r = &k->req[k->jobs];
         if ((rc = bulk_line_parse(s, n, &k->arena, r, e)) != PAWL_OK)
             return pawl_wrap(e, "line %" PRId64, k->line);
         k->lines[k->jobs++] = k->line;

@@ -229,7 +229,7 @@ int show_job_page(struct cli *c, int64_t id, bool only_dead)
 {
     struct page p = {.c = c, .id = id, .only_dead = only_dead};
     struct pawl_error e = {.rc = PAWL_OK};
-    if (pawl_job(c->pawl, id, page_job, &p, &e) != PAWL_OK) return cli_fail(c, &e);
+    if (pawl_job_get(c->pawl, id, page_job, &p, &e) != PAWL_OK) return cli_fail(c, &e);
     if (p.not_dead)
         return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id,
                          pawl_state_name(p.state));

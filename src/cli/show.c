@@ -115,7 +115,7 @@ int show_job_line(struct cli *c, int64_t id, bool only_dead)
     struct line l = {.c = c, .only_dead = only_dead};
     struct pawl_error e = {.rc = PAWL_OK};
     size_t keep = c->out.n;
-    if (pawl_job(c->pawl, id, line_job, &l, &e) != PAWL_OK) return cli_fail(c, &e);
+    if (pawl_job_get(c->pawl, id, line_job, &l, &e) != PAWL_OK) return cli_fail(c, &e);
     if (l.not_dead)
         return cli_error(c, EXIT_NO, "job %" PRId64 " is %s, not dead", id,
                          pawl_state_name(l.state));

@@ -3,7 +3,9 @@
  *
  * Effect mode (effect.c): claim, work and acknowledgement of a batch are one transaction.
  * Leased mode (leased.c): the claim is committed before anything starts; the work happens outside;
- * what ended is settled under the fence. The engine contains no SQL and starts no process.
+ * what ended is settled under the fence. Prepared mode (prepared.c) is both: leased, then applied
+ * in
+ * an effect transaction. The engine contains no SQL and starts no process.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -35,9 +37,14 @@ struct effect_opts {
     const volatile int *stop; /* non-zero: finish the job in hand, commit, return */
 };
 struct effect_report {
-    size_t done, stale, retried, dead, reruns, dropped;
+    size_t done, stale, retried, dead, reruns, dropped, released;
     struct claim_info info;
     size_t claimed;         /* 0: nothing was due */
+    /* the last job that was settled, for who runs one at a time; job_id 0: none */
+    int64_t job_id;
+    enum pawl_state to;
+    enum outcome outcome;
+    char text[512];         /* reason and error; "" for done */
 };
 /* One batch, reruns and verdicts included. A suspect is a batch of its own, before all others.
  * returns OK | BUSY FULL IO NOMEM STORE: nothing was charged, back off and call again. */
@@ -79,11 +86,51 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
 enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n,
                             struct pawl_error *e) PAWL_MUST_USE;
 
+/* --- prepared mode: leased jobs, one after the other in this process --- */
+/* C handlers with `prepare` (or early ack): the claim is committed, prepare runs outside any
+ * transaction, apply and the acknowledgement of a batch share a commit with the next claim. */
+struct prepared_calls {
+    /* Outside any transaction. OUT_DONE: apply follows; anything else is what the run came to.
+     * *plan: what it leaves for apply. Strings of f in the arena. */
+    void (*prepare)(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
+                    void **plan, struct arena *arena, struct finding *f);
+    /* As effect_fn, with the plan. May be called again with the same plan. */
+    void (*apply)(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
+                  void *plan, struct arena *arena, struct finding *f, bool *pinned);
+    /* Once for each prepare, when the run is over, whatever came of it. */
+    void (*drop)(void *ctx, const struct lane_task *t, const struct job *job, void *plan);
+};
+struct prepared_opts {
+    const struct lane *lane;
+    const struct prepared_calls *calls;
+    void *ctx;
+    const struct env *env;
+    int64_t budget_us;        /* how long a batch's preparations should take; 0: 20 ms */
+    size_t batch_max;         /* 0: 256; at most LIMIT_CONCURRENCY */
+    const volatile int *stop; /* non-zero: finish the job in hand, hand back the rest, return */
+};
+struct prepared;
+struct prepared *prepared_new(const struct prepared_opts *o); /* NULL: out of memory */
+void prepared_free(struct prepared **p);                     /* drops the plans it still has */
+/* Prepare what is held, apply and settle it, claim the next. out->claimed == 0: nothing was due and
+ * nothing is held. returns as effect_batch; what is held stays held. */
+enum pawl_rc prepared_step(struct prepared *p, struct store *st, struct effect_report *out,
+                           struct pawl_error *e) PAWL_MUST_USE;
+/* Hand back everything that is held. */
+enum pawl_rc prepared_release(struct prepared *p, struct store *st,
+                              struct pawl_error *e) PAWL_MUST_USE;
+size_t prepared_busy(const struct prepared *p);
+
 /* --- recovery --- */
 /* store_reap with the rules' decision; logs job.lost / job.suspect / job.dead. */
 enum pawl_rc engine_reap(struct store *st, const struct env *env, struct reap_report *out,
                          struct pawl_error *e) PAWL_MUST_USE;
+/* how: OUT_LOST, or OUT_TIMEOUT when it was killed at the hard limit of the job in hand. */
 enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int signal,
-                                struct reap_report *out, struct pawl_error *e) PAWL_MUST_USE;
+                                enum outcome how, struct reap_report *out,
+                                struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc engine_reap_crew(struct store *st, const struct env *env, const char *id, int signal,
+                              enum outcome how, struct reap_report *out,
+                              struct pawl_error *e) PAWL_MUST_USE;
 
 #endif

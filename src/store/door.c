@@ -210,10 +210,11 @@ enum pawl_rc store_reap(struct store *st, casualty_fn *decide, void *ctx, struct
     return st->ops->reap(st, decide, ctx, out, e);
 }
 
-enum pawl_rc store_reap_runner(struct store *st, int signal, casualty_fn *decide, void *ctx,
+enum pawl_rc store_reap_runner(struct store *st, int signal, enum outcome how,
+                               casualty_fn *decide, void *ctx,
                                struct reap_report *out, struct pawl_error *e)
 {
-    return st->ops->reap_runner(st, signal, decide, ctx, out, e);
+    return st->ops->reap_runner(st, signal, how, decide, ctx, out, e);
 }
 
 int store_wake_fd(struct store *st)
@@ -260,4 +261,84 @@ enum pawl_rc store_maintain(struct store *st, struct pawl_error *e)
 void store_stmt_free(struct store_stmt **s)
 {
     sqlite_stmt_free(s);
+}
+
+enum pawl_rc store_reap_crew(struct store *st, const char *id, int signal, enum outcome how,
+                             casualty_fn *decide, void *ctx, struct reap_report *out,
+                             struct pawl_error *e)
+{
+    assert(how == OUT_LOST || how == OUT_TIMEOUT || how == OUT_RELEASED);
+    return st->ops->reap_crew(st, id, signal, how, decide, ctx, out, e);
+}
+
+enum pawl_rc store_crew_join(struct store *st, char *id_out, int *fd, struct pawl_error *e)
+{
+    return st->ops->crew_join(st, id_out, fd, e);
+}
+
+enum pawl_rc store_crew_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
+{
+    return st->ops->crew_attach(st, id, fd, e);
+}
+
+void store_crew_beat(struct store *st)
+{
+    st->ops->crew_beat(st);
+}
+
+void store_crew_leave(struct store *st, const char *id)
+{
+    st->ops->crew_leave(st, id);
+}
+
+void store_blame_list(struct store *st, const struct job *jobs, size_t n)
+{
+    assert(n <= LIMIT_BATCH);
+    st->ops->blame_list(st, jobs, n);
+}
+
+void store_blame_hand(struct store *st, size_t i)
+{
+    st->ops->blame_hand(st, i);
+}
+
+void store_blame_clear(struct store *st)
+{
+    st->ops->blame_clear(st);
+}
+
+enum pawl_rc store_holds(struct store *st, const struct job *job, bool *yes, struct pawl_error *e)
+{
+    return st->ops->holds(st, job, yes, e);
+}
+
+enum pawl_rc store_effect_resume(struct store *st, const struct lane *lane, struct job *jobs,
+                                 size_t n, struct pawl_error *e)
+{
+    assert(n >= 1 && n <= LIMIT_BATCH);
+    return st->ops->effect_resume(st, lane, jobs, n, e);
+}
+
+enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want,
+                                struct arena *arena, struct job *jobs, size_t *n,
+                                struct claim_info *info, struct pawl_error *e)
+{
+    assert(want <= LIMIT_CONCURRENCY);
+    return st->ops->effect_lease(st, lane, want, arena, jobs, n, info, e);
+}
+
+enum pawl_rc store_stmt_query(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                              size_t n, store_row_fn *fn, void *ctx, struct pawl_error *e)
+{
+    return st->ops->stmt_query(st, s, v, n, fn, ctx, e);
+}
+
+void *store_raw(struct store *st, bool on)
+{
+    return st->ops->raw(st, on);
+}
+
+const char *store_raw_refused(struct store *st)
+{
+    return st->ops->raw_refused(st);
 }

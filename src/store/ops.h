@@ -8,7 +8,7 @@
 struct store_ops {
     void (*close)(struct store *);
     void (*describe)(struct store *, struct buf *);
-    enum pawl_rc (*enqueue)(struct store *, const struct pawl_enqueue *, size_t,
+    enum pawl_rc (*enqueue)(struct store *, const struct pawl_request *, size_t,
                             struct pawl_enqueued *, size_t *, struct pawl_error *);
     enum pawl_rc (*jobs)(struct store *, const struct pawl_filter *, pawl_job_fn *, void *,
                          struct pawl_error *);
@@ -25,7 +25,7 @@ struct store_ops {
     enum pawl_rc (*queues)(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
     enum pawl_rc (*stats)(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
     enum pawl_rc (*check)(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
-    enum pawl_rc (*prune)(struct store *, const struct pawl_prune *, struct pawl_pruned *,
+    enum pawl_rc (*prune)(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
                           struct pawl_error *);
     enum pawl_rc (*task_declare)(struct store *, const char *, const struct policy *, bool,
                                  int64_t *, struct buf *, bool *, struct pawl_error *);
@@ -63,8 +63,30 @@ struct store_ops {
     void (*deadline)(struct store *, int64_t, const volatile int *);
     enum pawl_rc (*reap)(struct store *, casualty_fn *, void *, struct reap_report *,
                          struct pawl_error *);
-    enum pawl_rc (*reap_runner)(struct store *, int, casualty_fn *, void *, struct reap_report *,
-                                struct pawl_error *);
+    enum pawl_rc (*reap_runner)(struct store *, int, enum outcome, casualty_fn *, void *,
+                                struct reap_report *, struct pawl_error *);
+    enum pawl_rc (*reap_crew)(struct store *, const char *, int, enum outcome, casualty_fn *,
+                              void *, struct reap_report *, struct pawl_error *);
+    enum pawl_rc (*crew_join)(struct store *, char *, int *, struct pawl_error *);
+    enum pawl_rc (*crew_attach)(struct store *, const char *, int, struct pawl_error *);
+    void (*crew_beat)(struct store *);
+    void (*crew_leave)(struct store *, const char *);
+    void (*blame_list)(struct store *, const struct job *, size_t);
+    void (*blame_hand)(struct store *, size_t);
+    void (*blame_clear)(struct store *);
+    enum pawl_rc (*holds)(struct store *, const struct job *, bool *, struct pawl_error *);
+    enum pawl_rc (*effect_resume)(struct store *, const struct lane *, struct job *, size_t,
+                                  struct pawl_error *);
+    enum pawl_rc (*effect_lease)(struct store *, const struct lane *, size_t, struct arena *,
+                                 struct job *, size_t *, struct claim_info *, struct pawl_error *);
+    enum pawl_rc (*effect_enqueue)(struct store *, const struct pawl_request *, size_t,
+                                   struct pawl_enqueued *, size_t *, struct pawl_error *);
+    enum pawl_rc (*stmt_query)(struct store *, struct store_stmt *, const struct sql_value *,
+                               size_t,
+                               store_row_fn *, void *, struct pawl_error *);
+    bool (*stmt_has)(const struct store_stmt *, const char *);
+    void *(*raw)(struct store *, bool);
+    const char *(*raw_refused)(struct store *);
     int (*wake_fd)(struct store *);
     void (*wake_clear)(struct store *);
     bool (*changed)(struct store *);

@@ -136,7 +136,7 @@ static enum pawl_rc instant_rule(const char *what, int64_t us, struct pawl_error
     return PAWL_OK;
 }
 
-static enum pawl_rc numbers_rule(const struct pawl_enqueue *r, struct pawl_error *e)
+static enum pawl_rc numbers_rule(const struct pawl_request *r, struct pawl_error *e)
 {
     if (r->has_priority && (r->priority < -LIMIT_PRIORITY || r->priority > LIMIT_PRIORITY))
         return pawl_fail(e, PAWL_BADARG, "priority %d: give -100..100, higher first", r->priority);
@@ -153,7 +153,7 @@ static enum pawl_rc numbers_rule(const struct pawl_enqueue *r, struct pawl_error
     return PAWL_OK;
 }
 
-static enum pawl_rc request_rule(struct pawl_enqueue *r, struct pawl_error *e)
+static enum pawl_rc request_rule(struct pawl_request *r, struct pawl_error *e)
 {
     const char *why = NULL;
     enum pawl_rc rc;
@@ -182,11 +182,11 @@ static enum pawl_rc request_rule(struct pawl_enqueue *r, struct pawl_error *e)
     return numbers_rule(r, e);
 }
 
-enum pawl_rc store_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
+enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
                            struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
 {
     struct arena a = {0};
-    struct pawl_enqueue *copy;
+    struct pawl_request *copy;
     size_t none = 0;
     enum pawl_rc rc = PAWL_OK;
 
@@ -236,7 +236,8 @@ enum pawl_rc store_discard(struct store *st, int64_t id, const char *reason, str
     return st->ops->discard(st, id, reason, e);
 }
 
-enum pawl_rc store_prune(struct store *st, const struct pawl_prune *how, struct pawl_pruned *out,
+enum pawl_rc store_prune(struct store *st, const struct pawl_prune_opts *how,
+                         struct pawl_pruned *out,
                          struct pawl_error *e)
 {
     if (how->batch < 0 || how->batch > 10000)

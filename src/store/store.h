@@ -39,7 +39,7 @@ void store_describe(struct store *st, struct buf *out);/* engine, version, link 
     settings: one line */
 
 /* --- producers and people: as the calls of the same name in pawl.h --- */
-enum pawl_rc store_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
+enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
                            struct pawl_enqueued *out, size_t *bad_i,
                                struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
@@ -66,7 +66,8 @@ enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx,
                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
                          struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc store_prune(struct store *st, const struct pawl_prune *how, struct pawl_pruned *out,
+enum pawl_rc store_prune(struct store *st, const struct pawl_prune_opts *how,
+                         struct pawl_pruned *out,
                          struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- tasks --- */
@@ -82,6 +83,18 @@ enum pawl_rc store_task_declare(struct store *st, const char *name, const struct
  * fd_out (may be NULL): the locked descriptor, to be handed to an effect runner. */
 enum pawl_rc store_worker_join(struct store *st, char *id_out, int *fd_out,
                                struct pawl_error *e) PAWL_MUST_USE;
+/* For a runner process that leases jobs by itself: a worker file of its own, made by its
+ * supervisor, who keeps the descriptor, beats for it (store_crew_beat) and reaps it
+ * (store_reap_crew). While the supervisor lives nobody else takes it for dead. id_out: >= 24 bytes;
+ * *fd stays the store's. */
+enum pawl_rc store_crew_join(struct store *st, char *id_out, int *fd,
+                             struct pawl_error *e) PAWL_MUST_USE;
+void store_crew_beat(struct store *st);                  /* for all of ours */
+void store_crew_leave(struct store *st, const char *id); /* it ended and holds nothing: forget it */
+/* In that runner: take part over the inherited descriptor; unlike after store_worker_attach its
+ * claims and last words are its own. */
+enum pawl_rc store_crew_attach(struct store *st, const char *id, int fd,
+                               struct pawl_error *e) PAWL_MUST_USE;
 /* In the runner: take part as worker `id` over the inherited descriptor fd. */
 enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd,
                                  struct pawl_error *e) PAWL_MUST_USE;
@@ -90,8 +103,8 @@ enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd,
  * count releases, not deaths. Everything of ours has ended. */
 void store_worker_orderly(struct store *st);
 /* Stamp boot time: a memory store. false: the worker's file was taken away (somebody removed the
- * side
- * directory), so that others will take it for dead within a lease: it must give its jobs back. */
+ * side directory), so that others will take it for dead within a lease: it must give its jobs back.
+ * */
 bool store_worker_beat(struct store *st);
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 
@@ -133,8 +146,8 @@ enum pawl_rc store_turn(struct store *st, struct settle *s, size_t n, const stru
                         size_t *jobs_n, struct claim_info *info,
                             struct pawl_error *e) PAWL_MUST_USE;
 /* Is the store itself sound? A small durable write, and room on its file system. Tells a fault of
- * the
- * store from a job whose own statement meets one (a full sequence, a damaged page, a huge value).
+ * the store from a job whose own statement meets one (a full sequence, a damaged page, a huge
+ * value).
  * */
 bool store_sound(struct store *st);
 /* After UNSURE (the connection was reopened): by reading, set the results of what is known to have
@@ -145,6 +158,15 @@ enum pawl_rc store_resolve(struct store *st, struct settle *s, size_t n, const i
 /* Ids of the running rows this worker still holds, ascending (a cancelled job is missing). */
 enum pawl_rc store_held(struct store *st, int64_t *ids, size_t room, size_t *n,
                         struct pawl_error *e) PAWL_MUST_USE;
+
+/* --- leased jobs that run one after the other in this process (engine/prepared.c) --- */
+/* Last words: these jobs are leased and about to be prepared; none is in hand yet. */
+void store_blame_list(struct store *st, const struct job *jobs, size_t n);
+void store_blame_hand(struct store *st, size_t i); /* job i of the list is in hand */
+void store_blame_clear(struct store *st);
+/* Is job still leased to us? A read. false also after a cancel. */
+enum pawl_rc store_holds(struct store *st, const struct job *job, bool *yes,
+                         struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- the version guard --- */
 enum guard { GUARD_FRESH, GUARD_OLDER, GUARD_SAME, GUARD_CONFLICT };
@@ -157,6 +179,15 @@ enum pawl_rc store_guard(struct store *st, const struct lane_task *t, const stru
  * 0:
  * nothing is due and no transaction is open. */
 enum pawl_rc store_effect_begin(struct store *st, const struct lane *lane, size_t want,
+                                struct arena *arena, struct job *jobs, size_t *n,
+                                struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
+/* The same for jobs that this worker has leased and prepared: the fence of each is its running row.
+ * jobs are borrowed until the batch ends. Ended by _commit, _rollback and _end as the other. */
+enum pawl_rc store_effect_resume(struct store *st, const struct lane *lane, struct job *jobs,
+                                 size_t n, struct pawl_error *e) PAWL_MUST_USE;
+/* Lease at most `want` more jobs in the open transaction of a resumed batch, when all of its jobs
+ * are done and before _commit: theirs if and only if it commits. Arguments as store_turn. */
+enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want,
                                 struct arena *arena, struct job *jobs, size_t *n,
                                 struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
 /* Name job i as the one in hand (blame) and open its savepoint. */
@@ -174,7 +205,8 @@ bool store_effect_alive(struct store *st);            /* the transaction of _beg
 enum pawl_rc store_effect_commit(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 void store_effect_rollback(struct store *st);         /* no-op when none is open */
 /* Write verdicts on jobs of the last batch, in a new transaction; fence: the job still waits with
- * the runs it was claimed with. Before store_effect_end, so that nobody can claim in between. */
+ * the runs it was claimed with (leased: is still held by its lease). Before store_effect_end, so
+ * that nobody can claim in between. */
 enum pawl_rc store_effect_verdicts(struct store *st, struct settle *s, size_t n,
                                    struct pawl_error *e) PAWL_MUST_USE;
 /* let others in: side lock, wake, checkpoint */
@@ -182,7 +214,7 @@ void store_effect_end(struct store *st);
 
 /* --- statements of users' handlers, on this connection, inside the effect transaction --- */
 struct store_stmt;
-enum value_type { VALUE_NULL, VALUE_INT, VALUE_REAL, VALUE_TEXT };
+enum value_type { VALUE_NULL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_BLOB };
 struct sql_value {
     const char *name;
     enum value_type type;
@@ -202,6 +234,25 @@ void store_stmt_free(struct store_stmt **s);
 enum pawl_rc store_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,
                             size_t n, struct buf *rows, size_t rows_max, int64_t *changed,
                             struct pawl_error *e) PAWL_MUST_USE;
+/* The same, a row at a time: fn gets the columns (names and values borrowed for the call) and
+ * returns false to stop. Outside an effect transaction only a statement that reads may run
+ * (CONFIG). */
+typedef bool store_row_fn(void *ctx, const struct sql_value *col, size_t col_n);
+enum pawl_rc store_stmt_query(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                              size_t n, store_row_fn *fn, void *ctx,
+                              struct pawl_error *e) PAWL_MUST_USE;
+/* Does the statement have a parameter of this name (without its colon)? */
+bool store_stmt_has(const struct store_stmt *s, const char *name);
+/* Enqueue inside the open effect transaction: as store_enqueue, but committed or undone with it. On
+ * an error nothing of this call is left. */
+enum pawl_rc store_effect_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                                  struct pawl_enqueued *out, size_t *bad_i,
+                                  struct pawl_error *e) PAWL_MUST_USE;
+/* The engine's own handle while a C handler of a linking program runs: sqlite3 *, or NULL. on: what
+ * the handler prepares by itself is watched as users' statements are, until called with false. */
+void *store_raw(struct store *st, bool on);
+/* What the watch refused since store_raw(true): static text, NULL: nothing. */
+const char *store_raw_refused(struct store *st);
 /* Statements running past this monotonic instant are interrupted; 0: no limit. The flag (may be
  * NULL) interrupts as well when it becomes non-zero. */
 void store_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
@@ -225,8 +276,16 @@ struct reap_report { size_t workers, charged, suspects, dead, dropped; };
 enum pawl_rc store_reap(struct store *st, casualty_fn *decide, void *ctx, struct reap_report *out,
                         struct pawl_error *e) PAWL_MUST_USE;
 /* In the supervisor: its effect runner died (status of waitpid) while the supervisor lives. */
-enum pawl_rc store_reap_runner(struct store *st, int signal, casualty_fn *decide, void *ctx,
-                               struct reap_report *out, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_reap_runner(struct store *st, int signal, enum outcome how,
+                               casualty_fn *decide, void *ctx, struct reap_report *out,
+                               struct pawl_error *e) PAWL_MUST_USE;
+
+/* In the supervisor: a runner with a worker file of its own (store_crew_join) died. how: LOST, or
+ * TIMEOUT when it was killed at its hard limit: what becomes of the job in hand. The others that it
+ * held go back at no cost. RELEASED: nothing is charged (it was told to end). */
+enum pawl_rc store_reap_crew(struct store *st, const char *id, int signal, enum outcome how,
+                             casualty_fn *decide, void *ctx, struct reap_report *out,
+                             struct pawl_error *e) PAWL_MUST_USE;
 
 /* --- waking, waiting, upkeep --- */
 /* readable when a Pawl process committed; -1 */
@@ -235,8 +294,10 @@ void store_wake_clear(struct store *st);              /* drain it */
 /* another connection committed since the last call */
 bool store_changed(struct store *st);
 void store_poke(struct store *st);                    /* wake the others by hand */
-struct pending { int64_t due, running, retrying, later, paused; };
-/* What is left of a lane's tasks, whoever runs it. */
+/* What is left of a lane's tasks, whoever runs it. due, running, retrying: 0, or 1 as soon as a job
+ * was found; then the rest is not looked at. later (never started, not due) and paused: counted, if
+ * the three are 0. next_due_us: when the first of what waits is due; 0: nothing waits. */
+struct pending { int64_t due, running, retrying, later, paused, next_due_us; };
 enum pawl_rc store_pending(struct store *st, const struct lane *lane, struct pending *out,
                            struct pawl_error *e) PAWL_MUST_USE;
 /* How long a transaction waits for other writers before BUSY. 10 s after open: for people; a

@@ -113,7 +113,7 @@ static void charge(struct sup *s, int64_t now_us)
     struct pawl_error e = {0};
 
     if (!p->charge || now_us < s->retry_at_us) return;
-    if (engine_reap_runner(s->st, s->env, p->signal, &rep, &e) != PAWL_OK) {
+    if (engine_reap_runner(s->st, s->env, p->signal, OUT_LOST, &rep, &e) != PAWL_OK) {
         super_store_trouble(s, &e, now_us);
         return;
     }

@@ -52,7 +52,7 @@ static bool again(struct fx *f, const struct world *w, enum pawl_rc rc, int *tri
 /* The producer: the same keyed requests as long as it has not heard yes. */
 static void produce(struct fx *f, struct world *w)
 {
-    struct pawl_enqueue r[EFFECT_JOBS + LEASED_JOBS];
+    struct pawl_request r[EFFECT_JOBS + LEASED_JOBS];
     struct pawl_enqueued out[EFFECT_JOBS + LEASED_JOBS];
     char keys[EFFECT_JOBS + LEASED_JOBS][8];
     int tries = 0;
@@ -152,7 +152,7 @@ static void replay(struct fx *f, struct world *w)
 
 static void prune(struct fx *f, struct world *w)
 {
-    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = -1, .batch = 3 };
+    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 3 };
     struct pawl_pruned out;
     int tries = 0;
 

@@ -39,7 +39,7 @@ static void produce(struct fx *f, void *ctx)
         char key[16];
 
         snprintf(key, sizeof key, "k%" PRId64, i);
-        const struct pawl_enqueue r = fx_req(i % 4 == 0 ? "leased" : "effect", key,
+        const struct pawl_request r = fx_req(i % 4 == 0 ? "leased" : "effect", key,
                                              i % 10 == 9 ? "[\"dead\"]" : "[]");
         const enum pawl_rc rc = store_enqueue(f->st, &r, 1, &out, NULL, &f->e);
         if (passing(rc)) {

@@ -155,12 +155,12 @@ size_t fx_task(struct fx *f, const char *name)
 
 /* --- producers --- */
 
-struct pawl_enqueue fx_req(const char *task, const char *key, const char *args)
+struct pawl_request fx_req(const char *task, const char *key, const char *args)
 {
-    return (struct pawl_enqueue){ .task = task, .key = key, .args = args };
+    return (struct pawl_request){ .task = task, .key = key, .args = args };
 }
 
-enum pawl_rc fx_put_rc(struct fx *f, const struct pawl_enqueue *r)
+enum pawl_rc fx_put_rc(struct fx *f, const struct pawl_request *r)
 {
     struct pawl_enqueued out = {0};
     const enum pawl_rc rc = store_enqueue(f->st, r, 1, &out, NULL, &f->e);
@@ -169,7 +169,7 @@ enum pawl_rc fx_put_rc(struct fx *f, const struct pawl_enqueue *r)
     return rc;
 }
 
-int64_t fx_put_req(struct fx *f, const struct pawl_enqueue *r)
+int64_t fx_put_req(struct fx *f, const struct pawl_request *r)
 {
     struct pawl_enqueued out = {0};
 
@@ -180,7 +180,7 @@ int64_t fx_put_req(struct fx *f, const struct pawl_enqueue *r)
     return out.id;
 }
 
-struct pawl_enqueued fx_dup(struct fx *f, const struct pawl_enqueue *r)
+struct pawl_enqueued fx_dup(struct fx *f, const struct pawl_request *r)
 {
     struct pawl_enqueued out = {0};
 
@@ -191,7 +191,7 @@ struct pawl_enqueued fx_dup(struct fx *f, const struct pawl_enqueue *r)
 
 int64_t fx_put(struct fx *f, const char *task, const char *args)
 {
-    const struct pawl_enqueue r = fx_req(task, NULL, args);
+    const struct pawl_request r = fx_req(task, NULL, args);
 
     return fx_put_req(f, &r);
 }

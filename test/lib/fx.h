@@ -79,11 +79,11 @@ size_t fx_task_as(struct fx *f, const char *name, const struct policy *p);
 struct policy fx_policy(void);              /* defaults, to change */
 
 /* --- producers --- */
-struct pawl_enqueue fx_req(const char *task, const char *key, const char *args);
+struct pawl_request fx_req(const char *task, const char *key, const char *args);
 int64_t fx_put(struct fx *f, const char *task, const char *args);     /* keyless, due now */
-int64_t fx_put_req(struct fx *f, const struct pawl_enqueue *r);       /* must be created */
-struct pawl_enqueued fx_dup(struct fx *f, const struct pawl_enqueue *r); /* must be absorbed */
-enum pawl_rc fx_put_rc(struct fx *f, const struct pawl_enqueue *r);
+int64_t fx_put_req(struct fx *f, const struct pawl_request *r);       /* must be created */
+struct pawl_enqueued fx_dup(struct fx *f, const struct pawl_request *r); /* must be absorbed */
+enum pawl_rc fx_put_rc(struct fx *f, const struct pawl_request *r);
 
 /* --- leased mode --- */
 size_t fx_claim(struct fx *f, struct job *jobs, size_t want, bool alone);

@@ -25,7 +25,7 @@ typedef enum pawl_rc verb_fn(struct scene *s);
 
 static enum pawl_rc enqueue(struct scene *s)
 {
-    const struct pawl_enqueue r = fx_req("mail", "new", "{}");
+    const struct pawl_request r = fx_req("mail", "new", "{}");
 
     return fx_put_rc(s->f, &r);
 }
@@ -72,7 +72,7 @@ static enum pawl_rc halt(struct scene *s)
 }
 static enum pawl_rc prune(struct scene *s)
 {
-    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = 0 };
+    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = 0 };
     struct pawl_pruned out;
 
     return store_prune(s->f->st, &how, &out, &s->f->e);
@@ -107,7 +107,7 @@ static struct scene scene(struct fx *f)
     fx_settle(f, &jobs[1], OUT_PERMANENT);
     fx_settle(f, &jobs[0], OUT_RELEASED);
     ck_assert_int_eq(fx_state(f, 2), PAWL_STATE_DEAD);
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     r.has_priority = true;
     r.priority = 50;
     fx_put_req(f, &r);
@@ -200,7 +200,7 @@ static void run_and_stop(struct fx *f, void *ctx)
 
 START_TEST(each_store_stopped_worker_holds_the_others_no_longer_than_the_bound)
 {
-    const struct pawl_enqueue r = fx_req("mail", "new", "{}");
+    const struct pawl_request r = fx_req("mail", "new", "{}");
     int ready[2], status = 0;
     struct fx f;
 

@@ -14,7 +14,7 @@ static void begin(struct fx *f, int kind)
 static int64_t put_at(struct fx *f, const char *task, const char *queue, int priority,
                       int64_t run_at)
 {
-    struct pawl_enqueue r = fx_req(task, NULL, "{}");
+    struct pawl_request r = fx_req(task, NULL, "{}");
 
     r.queue = queue;
     r.priority = priority;

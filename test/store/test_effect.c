@@ -362,7 +362,7 @@ END_TEST
 
 START_TEST(each_store_undecodable_expired_and_too_deep_never_reach_the_handler)
 {
-    struct pawl_enqueue late = fx_req("mail", NULL, "{}");
+    struct pawl_request late = fx_req("mail", NULL, "{}");
     struct fx f;
 
     begin(&f, _i);

@@ -6,7 +6,7 @@
 #include "lib/fx.h"
 
 /* The same request again, at any time of the job's life, names the same job and makes nothing. */
-static void expect_dup(struct fx *f, const struct pawl_enqueue *r, int64_t id, enum pawl_state s,
+static void expect_dup(struct fx *f, const struct pawl_request *r, int64_t id, enum pawl_state s,
                        const char *result)
 {
     const int64_t before = fx_num(f, "SELECT count(*) FROM pawl_x_job");
@@ -35,7 +35,7 @@ END_TEST
 
 START_TEST(each_store_duplicate_is_absorbed_while_ready_and_running)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -54,7 +54,7 @@ END_TEST
 
 START_TEST(each_store_duplicate_of_a_done_job_gets_its_result)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -74,7 +74,7 @@ END_TEST
 
 START_TEST(each_store_duplicate_is_absorbed_when_dead_cancelled_and_dropped)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     enum pawl_state s;
     struct fx f;
 
@@ -99,7 +99,7 @@ END_TEST
 
 START_TEST(each_store_duplicate_after_a_replay_names_the_newest_of_the_root)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     const struct pawl_replay plain = {0}, fixed = { .args = "{\"a\":2}" };
     int64_t second = 0, third = 0;
     struct fx f;
@@ -118,7 +118,7 @@ START_TEST(each_store_duplicate_after_a_replay_names_the_newest_of_the_root)
     fx_ok(store_replay(f.st, second, &fixed, &third, &f.e), &f);
     /* What the ledger compares is the request as it was first made, not the edited args. */
     expect_dup(&f, &r, third, PAWL_STATE_READY, NULL);
-    const struct pawl_enqueue edited = fx_req("mail", "k", "{\"a\":2}");
+    const struct pawl_request edited = fx_req("mail", "k", "{\"a\":2}");
     fx_is(fx_put_rc(&f, &edited), PAWL_KEYCLASH, &f);
     fx_end(&f);
 }
@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(each_store_key_is_scoped_by_task_and_source)
 {
-    struct pawl_enqueue r = fx_req("mail", "k", "{}");
+    struct pawl_request r = fx_req("mail", "k", "{}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -151,13 +151,13 @@ END_TEST
 START_TEST(each_store_key_clash_changes_nothing)
 {
     static const char *const others[] = { "{\"a\":2}", "{\"a\": 1}", "{\"a\":1} ", "[]" };
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     struct fx f;
 
     fx_begin(&f, _i);
     const int64_t id = fx_put_req(&f, &r);
     for (size_t i = 0; i < UT_N(others); i++) {
-        const struct pawl_enqueue other = fx_req("mail", "k", others[i]);
+        const struct pawl_request other = fx_req("mail", "k", others[i]);
         fx_is(fx_put_rc(&f, &other), PAWL_KEYCLASH, &f);
         ck_assert_ptr_nonnull(strstr(f.e.msg, "\"k\""));
         /* The refusal says when only white space differs. */
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(each_store_batch_is_stored_whole_or_not_at_all)
 {
-    struct pawl_enqueue r[50];
+    struct pawl_request r[50];
     struct pawl_enqueued out[50];
     char keys[50][16];
     size_t bad = 0;
@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(each_store_failed_batch_is_told_and_leaves_nothing)
 {
-    struct pawl_enqueue r = fx_req("mail", "k", "{}");
+    struct pawl_request r = fx_req("mail", "k", "{}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -244,7 +244,7 @@ START_TEST(each_store_limits_hold_at_the_door)
     memset(key, 'k', sizeof key);
     memset(name, 'n', sizeof name);
     key[LIMIT_KEY_BYTES] = name[LIMIT_NAME_BYTES] = '\0';
-    struct pawl_enqueue r = { .task = name, .key = key, .source = key, .args = max };
+    struct pawl_request r = { .task = name, .key = key, .source = key, .args = max };
     const int64_t id = fx_put_req(&f, &r);
     ck_assert_uint_eq(fx_job(&f, id).j.args_bytes, LIMIT_ARGS_BYTES);
     key[LIMIT_KEY_BYTES] = 'k';
@@ -257,24 +257,24 @@ START_TEST(each_store_limits_hold_at_the_door)
     fx_is(fx_put_rc(&f, &r), PAWL_BADDATA, &f);
     r = fx_req("mail", NULL, over);
     fx_is(fx_put_rc(&f, &r), PAWL_TOOBIG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .has_priority = true, .priority = 101 };
+    r = (struct pawl_request){ .task = "mail", .has_priority = true, .priority = 101 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .run_at_us = LIMIT_INSTANT_MAX_US + 1 };
+    r = (struct pawl_request){ .task = "mail", .run_at_us = LIMIT_INSTANT_MAX_US + 1 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .run_at_us = 1800000000 };
+    r = (struct pawl_request){ .task = "mail", .run_at_us = 1800000000 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
     ck_assert_ptr_nonnull(strstr(f.e.msg, "looks like seconds"));
-    r = (struct pawl_enqueue){ .task = "mail", .expires_at_us = 1800000000000 };
+    r = (struct pawl_request){ .task = "mail", .expires_at_us = 1800000000000 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .has_max_retries = true, .max_retries = 1001 };
+    r = (struct pawl_request){ .task = "mail", .has_max_retries = true, .max_retries = 1001 };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .entity = "e" };
+    r = (struct pawl_request){ .task = "mail", .entity = "e" };
     fx_is(fx_put_rc(&f, &r), PAWL_BADARG, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .headers = "{\"a\":1}" };
+    r = (struct pawl_request){ .task = "mail", .headers = "{\"a\":1}" };
     fx_is(fx_put_rc(&f, &r), PAWL_BADDATA, &f);
-    r = (struct pawl_enqueue){ .task = "Mail" };
+    r = (struct pawl_request){ .task = "Mail" };
     fx_is(fx_put_rc(&f, &r), PAWL_BADDATA, &f);
-    r = (struct pawl_enqueue){ .task = "mail", .key = "" };
+    r = (struct pawl_request){ .task = "mail", .key = "" };
     fx_is(fx_put_rc(&f, &r), PAWL_BADDATA, &f);
     ck_assert_int_eq(fx_stat(&f, "accepted"), 1);
     ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_task"), 1);
@@ -309,7 +309,7 @@ END_TEST
 
 START_TEST(each_store_an_unknown_task_is_accepted_and_the_nearest_is_named)
 {
-    const struct pawl_enqueue r = fx_req("resize_imgae", NULL, "{}");
+    const struct pawl_request r = fx_req("resize_imgae", NULL, "{}");
     struct pawl_enqueued out = {0};
     struct fx f;
 
@@ -325,7 +325,7 @@ END_TEST
 START_TEST(each_store_defaults_come_from_the_tasks_policy)
 {
     struct policy p = fx_policy();
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -348,7 +348,7 @@ END_TEST
 /* Two doors, one ledger: whatever came first, the other door finds it (I30). */
 START_TEST(each_store_c_and_sql_doors_share_the_ledger)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     struct fx f;
 
     fx_begin(&f, _i);
@@ -379,7 +379,7 @@ START_TEST(each_store_c_and_sql_doors_make_the_same_rows)
         " replay_of, length(key)"
         " FROM pawl_x_job GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,"
         " 16, 17)";
-    struct pawl_enqueue r = { .task = "mail", .args = "{\"a\":1}", .key = "k1", .source = "s",
+    struct pawl_request r = { .task = "mail", .args = "{\"a\":1}", .key = "k1", .source = "s",
         .queue = "q", .entity = "e", .headers = "{\"h\":\"v\"}", .trace = "t", .version = -5,
         .run_at_us = 4000000000000000, .expires_at_us = 5000000000000000, .priority = 3,
         .max_retries = 0, .has_version = true, .has_priority = true, .has_max_retries = true };
@@ -422,7 +422,7 @@ END_TEST
 
 static void race(struct fx *f, void *ctx)
 {
-    const struct pawl_enqueue r = fx_req("mail", "same", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "same", "{\"a\":1}");
     struct pawl_enqueued out = {0};
     int64_t *answer = ctx;
 

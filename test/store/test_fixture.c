@@ -74,7 +74,7 @@ static void learn(struct fx *f, const char *name)
 
 static int64_t put_version(struct fx *f, int64_t version, const char *args)
 {
-    struct pawl_enqueue r = fx_req("apply", NULL, args);
+    struct pawl_request r = fx_req("apply", NULL, args);
 
     r.entity = "a";
     r.version = version;
@@ -97,7 +97,7 @@ START_TEST(sqlite_store_of_migration_1_is_opened_and_worked_on)
     fx_check(&f);
     as_it_was(&f);
     /* every key is still known, the pruned jobs' too */
-    struct pawl_enqueue r = fx_req("apply", "a2", "{\"sku\":\"a\",\"price\":2,\"version\":2}");
+    struct pawl_request r = fx_req("apply", "a2", "{\"sku\":\"a\",\"price\":2,\"version\":2}");
     r.source = "feed";
     ck_assert_int_eq(fx_dup(&f, &r).id, 2);
     r.args = "{\"sku\":\"a\",\"price\":3,\"version\":2}";

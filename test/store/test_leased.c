@@ -111,7 +111,7 @@ END_TEST
 
 START_TEST(each_store_what_may_not_run_is_ended_before_it_starts)
 {
-    struct pawl_enqueue late = fx_req("mail", NULL, "{}");
+    struct pawl_request late = fx_req("mail", NULL, "{}");
     struct lx x;
 
     begin(&x, _i, 4, NULL);

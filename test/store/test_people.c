@@ -18,7 +18,7 @@ static void begin(struct fx *f, int kind)
 /* A new dead job, with a key if given. */
 static int64_t kill_one(struct fx *f, const char *key)
 {
-    struct pawl_enqueue r = fx_req("mail", key, "{\"a\":1}");
+    struct pawl_request r = fx_req("mail", key, "{\"a\":1}");
 
     r.source = key != NULL ? "src" : NULL;
     r.queue = "post";
@@ -258,7 +258,7 @@ END_TEST
 
 START_TEST(each_store_run_now_skips_the_wait_and_nothing_else)
 {
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     enum pawl_state s = PAWL_STATE_N;
     struct job job;
     struct fx f;
@@ -372,7 +372,7 @@ static bool queue_row(void *ctx, const struct pawl_queue_stat *q)
 
 START_TEST(each_store_queue_counts_are_true)
 {
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     struct pawl_queue_stat q = {0};
     struct fx f;
 

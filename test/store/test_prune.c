@@ -14,7 +14,7 @@ static void begin(struct fx *f, int kind)
 
 static int64_t put_key(struct fx *f, const char *key)
 {
-    const struct pawl_enqueue r = fx_req("mail", key, "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", key, "{\"a\":1}");
 
     return fx_put_req(f, &r);
 }
@@ -22,7 +22,8 @@ static int64_t put_key(struct fx *f, const char *key)
 /* Prune all that ended up to now; keys by their window (keys < 0) or at once (0). */
 static struct pawl_pruned prune(struct fx *f, int64_t keys, int64_t batch)
 {
-    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = keys, .batch = batch };
+    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = keys,
+                                         .batch = batch };
     struct pawl_pruned out;
 
     fx_ok(store_prune(f->st, &how, &out, &f->e), f);
@@ -33,7 +34,7 @@ static bool exists(struct fx *f, int64_t id) { return fx_state(f, id) != PAWL_ST
 
 START_TEST(each_store_prune_takes_what_ended_and_nothing_else)
 {
-    struct pawl_enqueue late = fx_req("mail", "later", "{}");
+    struct pawl_request late = fx_req("mail", "later", "{}");
     enum pawl_state s;
     struct fx f;
 
@@ -60,7 +61,7 @@ START_TEST(each_store_prune_takes_what_ended_and_nothing_else)
     ck_assert(!exists(&f, done) && !exists(&f, dropped) && !exists(&f, cancelled));
     ck_assert(exists(&f, dead) && exists(&f, running) && exists(&f, ready));
     ck_assert_int_eq(fx_stat(&f, "keys"), 3); /* never a live or a dead one */
-    const struct pawl_enqueue again = fx_req("mail", "dead", "{\"a\":1}");
+    const struct pawl_request again = fx_req("mail", "dead", "{\"a\":1}");
     ck_assert_int_eq(fx_dup(&f, &again).id, dead);
     ck_assert_int_eq(fx_settle(&f, &job, OUT_DONE), SETTLE_OK);
     fx_end(&f);
@@ -69,7 +70,7 @@ END_TEST
 
 START_TEST(each_store_retention_is_the_tasks_own)
 {
-    const struct pawl_prune own = { .done_older_us = -1, .keys_older_us = -1 };
+    const struct pawl_prune_opts own = { .done_older_us = -1, .keys_older_us = -1 };
     struct policy p = fx_policy();
     struct pawl_pruned out;
     struct fx f;
@@ -103,7 +104,7 @@ START_TEST(each_store_prune_works_in_bounded_batches)
     fx_drain(&f);
     fx_add(&f, DAY);
     fx_arm("prune.batch", "error:3:1"); /* the fourth batch fails: the first three stay done */
-    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = -1, .batch = 10 };
+    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 10 };
     fx_is(store_prune(f.st, &how, &p, &f.e), PAWL_IO, &f);
     fx_disarm();
     ck_assert_int_eq(fx_stat(&f, "pruned"), 30);
@@ -119,7 +120,7 @@ END_TEST
 /* What waits costs a prune nothing, however much it is: no batch looks at it. */
 START_TEST(each_store_prune_does_not_look_at_what_waits)
 {
-    const struct pawl_prune how = { .done_older_us = 0, .keys_older_us = -1, .batch = 5 };
+    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 5 };
     struct pawl_pruned out;
     struct fx f;
 
@@ -141,7 +142,7 @@ END_TEST
 
 START_TEST(each_store_dry_prune_counts_and_takes_nothing)
 {
-    const struct pawl_prune dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
+    const struct pawl_prune_opts dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
     struct pawl_pruned out;
     struct fx f;
 
@@ -187,7 +188,7 @@ START_TEST(each_store_duplicate_after_a_prune_is_absorbed_at_every_door)
     for (size_t i = 0; i < UT_N(args); i++) {
         char key[16];
         snprintf(key, sizeof key, "k%zu", i);
-        const struct pawl_enqueue r = fx_req("mail", key, args[i]);
+        const struct pawl_request r = fx_req("mail", key, args[i]);
         const int64_t id = fx_put_req(&f, &r);
         const struct job job = fx_claim_one(&f);
         found.result = "{\"r\":1}";
@@ -207,7 +208,7 @@ START_TEST(each_store_duplicate_after_a_prune_is_absorbed_at_every_door)
         ck_assert_int_eq(fx_num(&f, "SELECT created FROM pawl_last"), 0);
         ck_assert_int_eq(fx_num(&f, "SELECT id FROM pawl_last"), id);
         /* other bytes are a clash at both doors, of the same length too */
-        const struct pawl_enqueue other = fx_req("mail", key, i == 3 ? "1" : "{\"a\":2}");
+        const struct pawl_request other = fx_req("mail", key, i == 3 ? "1" : "{\"a\":2}");
         fx_is(fx_put_rc(&f, &other), PAWL_KEYCLASH, &f);
         char sql[200];
         snprintf(sql, sizeof sql, "INSERT INTO pawl_enqueue (task, args, key) VALUES ('mail',"
@@ -221,7 +222,7 @@ END_TEST
 
 START_TEST(each_store_key_expires_after_its_window_counted_from_the_end)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     struct fx f;
 
     begin(&f, _i);
@@ -268,7 +269,7 @@ static int64_t die(struct fx *f)
 
 START_TEST(each_store_chain_goes_whole_when_all_of_it_has_ended)
 {
-    const struct pawl_enqueue r = fx_req("mail", "k", "{\"a\":1}");
+    const struct pawl_request r = fx_req("mail", "k", "{\"a\":1}");
     const struct pawl_replay plain = {0};
     int64_t second = 0;
     struct fx f;

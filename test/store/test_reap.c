@@ -590,14 +590,14 @@ START_TEST(each_store_dead_runner_charges_its_job_and_spares_the_leased)
         fx_put(&f, "mail", "{}"); /* 2, 3, 4 */
     hand_over(socks[0], fd, f.worker);
     ck_assert(WIFSIGNALED(fx_wait(pid)));
-    fx_ok(engine_reap_runner(f.st, &f.clock.env, SIGKILL, &r, &f.e), &f);
+    fx_ok(engine_reap_runner(f.st, &f.clock.env, SIGKILL, OUT_LOST, &r, &f.e), &f);
     ck_assert_uint_eq(r.charged, 1);
     fx_counters(&f, 3, 1, 0, 1, 0, 0);
     fx_counters(&f, 2, 0, 0, 0, 0, 0);
     ck_assert_uint_eq(fx_attempts(&f, 3, tries, 2), 1);
     ck_assert_int_eq(tries[0].signal, SIGKILL);
     ck_assert_int_eq(fx_state(&f, leased.id), PAWL_STATE_RUNNING);
-    fx_ok(engine_reap_runner(f.st, &f.clock.env, SIGKILL, &r, &f.e), &f);
+    fx_ok(engine_reap_runner(f.st, &f.clock.env, SIGKILL, OUT_LOST, &r, &f.e), &f);
     ck_assert_uint_eq(r.charged, 0);
     ck_assert_int_eq(fx_settle(&f, &leased, OUT_DONE), SETTLE_OK);
     close(socks[0]);

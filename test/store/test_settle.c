@@ -437,7 +437,7 @@ static int64_t wear_out(struct fx *f, enum outcome o)
 
 START_TEST(each_store_failures_are_bounded_by_max_retries)
 {
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     struct fx f;
 
     begin(&f, _i, NULL);
@@ -521,7 +521,7 @@ END_TEST
 
 START_TEST(each_store_retry_past_the_expiry_dies_at_once)
 {
-    struct pawl_enqueue r = fx_req("mail", NULL, "{}");
+    struct pawl_request r = fx_req("mail", NULL, "{}");
     struct fx f;
 
     begin(&f, _i, NULL);

@@ -146,7 +146,7 @@ END_TEST
 /* A full disk met by Pawl's own statements: told as FULL, nothing is charged or lost. */
 START_TEST(sqlite_full_disk_is_nobodys_fault)
 {
-    static const struct pawl_enqueue r = { .task = "mail", .key = "big" };
+    static const struct pawl_request r = { .task = "mail", .key = "big" };
     struct effect_report rep;
     char *args = malloc(300000);
     struct fx f;
@@ -159,13 +159,13 @@ START_TEST(sqlite_full_disk_is_nobodys_fault)
     memset(args, 'x', 299999);
     args[0] = args[299998] = '"';
     args[299999] = '\0';
-    struct pawl_enqueue big = r;
+    struct pawl_request big = r;
     big.args = args;
     try_sql(f.st, "PRAGMA max_page_count = 1");
     fx_is(fx_put_rc(&f, &big), PAWL_FULL, &f);
     const int64_t pages = fx_num(&f, "PRAGMA page_count");
     for (int i = 0; i < 200; i++) { /* fill what pages have left */
-        struct pawl_enqueue small = fx_req("mail", NULL, "{}");
+        struct pawl_request small = fx_req("mail", NULL, "{}");
         if (fx_put_rc(&f, &small) != PAWL_OK) break;
     }
     ck_assert_int_eq(fx_num(&f, "PRAGMA page_count"), pages);

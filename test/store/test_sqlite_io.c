@@ -32,7 +32,7 @@ static void produce(struct fx *f, int64_t *accepted)
 
         snprintf(key, sizeof key, "k%" PRId64 "-%d", round, i);
         for (int tries = 0; tries < TURNS_MAX && rc != PAWL_OK; tries++) {
-            const struct pawl_enqueue r = fx_req("mail", key, "{\"a\":1}");
+            const struct pawl_request r = fx_req("mail", key, "{\"a\":1}");
             rc = store_enqueue(f->st, &r, 1, &out, NULL, &f->e);
             free(out.result);
             out.result = NULL;

@@ -19,7 +19,7 @@ static void begin(struct fx *f, int kind)
 static int64_t put_v(struct fx *f, const char *task, const char *entity, int64_t version,
                      const char *args)
 {
-    struct pawl_enqueue r = fx_req(task, NULL, args);
+    struct pawl_request r = fx_req(task, NULL, args);
 
     r.entity = entity;
     r.version = version;
@@ -314,7 +314,7 @@ END_TEST
 /* The guard outlives the job that moved it: after a prune, equal versions compare by hash. */
 START_TEST(each_store_guard_survives_prune)
 {
-    const struct pawl_prune all = { .done_older_us = 0, .keys_older_us = 0 };
+    const struct pawl_prune_opts all = { .done_older_us = 0, .keys_older_us = 0 };
     struct pawl_pruned out;
     struct fx f;
 

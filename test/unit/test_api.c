@@ -71,7 +71,7 @@ static struct pawl *fresh(void)
 
 START_TEST(test_calls_without_a_store_are_refused)
 {
-    const struct pawl_enqueue r = {.task = "t"};
+    const struct pawl_request r = {.task = "t"};
     struct pawl_enqueued out;
     struct pawl_pruned pruned;
     enum pawl_state state;
@@ -84,7 +84,7 @@ START_TEST(test_calls_without_a_store_are_refused)
     REFUSED(pawl_open(URL, NULL, e), PAWL_BADARG);
     REFUSED(pawl_enqueue(NULL, &r, 1, &out, NULL, e), PAWL_BADARG);
     REFUSED(pawl_jobs(NULL, NULL, no_job, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_job(NULL, 1, no_job, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_job_get(NULL, 1, no_job, NULL, e), PAWL_BADARG);
     REFUSED(pawl_attempts(NULL, 1, no_attempt, NULL, e), PAWL_BADARG);
     REFUSED(pawl_cancel(NULL, 1, &state, e), PAWL_BADARG);
     REFUSED(pawl_run_now(NULL, 1, &state, e), PAWL_BADARG);
@@ -116,11 +116,11 @@ END_TEST
 START_TEST(test_bad_arguments_change_nothing)
 {
     struct pawl *p = fresh();
-    const struct pawl_enqueue good = {.task = "t"}, r[2] = {{.task = "t"}, {.args = "{}"}};
+    const struct pawl_request good = {.task = "t"}, r[2] = {{.task = "t"}, {.args = "{}"}};
     const struct pawl_filter bad_state = {.state = PAWL_STATE_N + 1}, bad_limit = {.limit = -1};
     const struct pawl_replay no_reason = {.again_reason = ""};
-    const struct pawl_prune bad_batch = {.batch = -1};
-    static struct pawl_enqueue many[10001];
+    const struct pawl_prune_opts bad_batch = {.batch = -1};
+    static struct pawl_request many[10001];
     static struct pawl_enqueued out[10001];
     size_t bad = 77;
     int64_t id = 5;
@@ -136,10 +136,10 @@ START_TEST(test_bad_arguments_change_nothing)
     REFUSED(pawl_jobs(p, NULL, NULL, NULL, e), PAWL_BADARG);
     REFUSED(pawl_jobs(p, &bad_state, no_job, NULL, e), PAWL_BADARG);
     REFUSED(pawl_jobs(p, &bad_limit, no_job, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_job(p, 0, no_job, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_job(p, -1, no_job, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_job(p, 1, NULL, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_job(p, 1, no_job, NULL, e), PAWL_NOTFOUND);
+    REFUSED(pawl_job_get(p, 0, no_job, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_job_get(p, -1, no_job, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_job_get(p, 1, NULL, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_job_get(p, 1, no_job, NULL, e), PAWL_NOTFOUND);
     REFUSED(pawl_cancel(p, 1, NULL, e), PAWL_NOTFOUND);
     REFUSED(pawl_run_now(p, 1, NULL, e), PAWL_NOTFOUND);
     REFUSED(pawl_dead_replay(p, 1, NULL, &id, e), PAWL_NOTFOUND);
@@ -156,7 +156,7 @@ START_TEST(test_bad_arguments_change_nothing)
     REFUSED(pawl_stats(p, NULL, NULL, e), PAWL_BADARG);
     REFUSED(pawl_check(p, NULL, NULL, NULL, e), PAWL_BADARG);
     REFUSED(pawl_prune(p, &bad_batch, NULL, e), PAWL_BADARG);
-    ck_assert_int_eq(pawl_job(p, 1, no_job, NULL, NULL), PAWL_NOTFOUND);
+    ck_assert_int_eq(pawl_job_get(p, 1, no_job, NULL, NULL), PAWL_NOTFOUND);
     pawl_close(&p);
     ck_assert_ptr_null(p);
 }
@@ -174,7 +174,7 @@ static bool keep_job(void *ctx, const struct pawl_job *j)
 START_TEST(test_round_trip)
 {
     struct pawl *p = fresh();
-    const struct pawl_enqueue r[] = {{.task = "t", .key = "k", .args = "[1]"},
+    const struct pawl_request r[] = {{.task = "t", .key = "k", .args = "[1]"},
                                      {.task = "t", .key = "k", .args = "[1]"},
                                      {.task = "t", .args = "[1, ", .args_bytes = 0},
                                      {.task = "t"}, {.task = "t"}, {.task = "t"}};

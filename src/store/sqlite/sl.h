@@ -138,7 +138,7 @@ void sl_effect_rollback(struct store *st);
 void sl_effect_end(struct store *st);
 void sl_deadline(struct store *st, int64_t mono_us, const volatile int *stop);
 #define SL_VERB enum pawl_rc PAWL_MUST_USE
-SL_VERB sl_enqueue(struct store *, const struct pawl_enqueue *, size_t, struct pawl_enqueued *,
+SL_VERB sl_enqueue(struct store *, const struct pawl_request *, size_t, struct pawl_enqueued *,
                    size_t *, struct pawl_error *);
 SL_VERB sl_jobs(struct store *, const struct pawl_filter *, pawl_job_fn *, void *,
                 struct pawl_error *);
@@ -154,7 +154,7 @@ SL_VERB sl_pause(struct store *, const char *, const char *, bool, struct pawl_e
 SL_VERB sl_queues(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
 SL_VERB sl_stats(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
 SL_VERB sl_check(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
-SL_VERB sl_prune(struct store *, const struct pawl_prune *, struct pawl_pruned *,
+SL_VERB sl_prune(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
                  struct pawl_error *);
 SL_VERB sl_task_declare(struct store *, const char *, const struct policy *, bool, int64_t *,
                         struct buf *, bool *, struct pawl_error *);
@@ -179,8 +179,8 @@ SL_VERB sl_stmt_prepare(struct store *, const char *, struct store_stmt **, stru
 SL_VERB sl_stmt_run(struct store *, struct store_stmt *, const struct sql_value *, size_t,
                     struct buf *, size_t, int64_t *, struct pawl_error *);
 SL_VERB sl_reap(struct store *, casualty_fn *, void *, struct reap_report *, struct pawl_error *);
-SL_VERB sl_reap_runner(struct store *, int, casualty_fn *, void *, struct reap_report *,
-                       struct pawl_error *);
+SL_VERB sl_reap_runner(struct store *, int, enum outcome, casualty_fn *, void *,
+                       struct reap_report *, struct pawl_error *);
 SL_VERB sl_pending(struct store *, const struct lane *, struct pending *, struct pawl_error *);
 bool sl_sound(struct store *st);
 SL_VERB sl_maintain(struct store *, struct pawl_error *);

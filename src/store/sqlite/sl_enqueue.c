@@ -33,7 +33,7 @@ static bool same(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-static const struct names *recall(const struct memo *m, const struct pawl_enqueue *r)
+static const struct names *recall(const struct memo *m, const struct pawl_request *r)
 {
     for (size_t i = 0; i < m->used; i++)
         if (same(m->n[i].task, r->task) && same(m->n[i].queue, r->queue))
@@ -51,7 +51,7 @@ static struct names *place_for(struct memo *m)
     return n;
 }
 
-static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_enqueue *r, struct names *n,
+static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_request *r, struct names *n,
                             struct pawl_error *e)
 {
     enum pawl_rc rc = sl_task_id(sl, r->task, true, &n->task_id, &n->task_queue_id, &n->priority,
@@ -65,7 +65,7 @@ static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_enqueue *r, str
     return rc;
 }
 
-static enum pawl_rc clash(const struct pawl_enqueue *r, const char *old, size_t old_n, int64_t id,
+static enum pawl_rc clash(const struct pawl_request *r, const char *old, size_t old_n, int64_t id,
                           struct pawl_error *e)
 {
     /* What came through SQL may be anything: only checked texts are compared, for the hint. */
@@ -104,7 +104,7 @@ static enum pawl_rc state_of(struct sqlite *sl, int64_t id, struct pawl_enqueued
 }
 
 /* A keyed request: *known = true and *out answered if it was accepted before. */
-static enum pawl_rc meet_key(struct sqlite *sl, const struct pawl_enqueue *r, int64_t task_id,
+static enum pawl_rc meet_key(struct sqlite *sl, const struct pawl_request *r, int64_t task_id,
                              struct pawl_enqueued *out, bool *known, struct pawl_error *e)
 {
     const char *source = r->source != NULL ? r->source : "";
@@ -162,7 +162,7 @@ static void bind_opt_int(sqlite3_stmt *q, int i, bool has, int64_t v)
         sqlite3_bind_int64(q, i, v);
 }
 
-static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_enqueue *r,
+static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_request *r,
                                const struct names *n,
                                int64_t now_us, int64_t *id, struct pawl_error *e)
 {
@@ -234,7 +234,7 @@ static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct names 
 }
 
 /* Only of a new job: a request that was accepted in time is a duplicate for ever. */
-static enum pawl_rc can_start(const struct pawl_enqueue *r, int64_t now_us, struct pawl_error *e)
+static enum pawl_rc can_start(const struct pawl_request *r, int64_t now_us, struct pawl_error *e)
 {
     if (r->expires_at_us == 0 || (r->expires_at_us > r->run_at_us && r->expires_at_us > now_us))
         return PAWL_OK;
@@ -242,7 +242,7 @@ static enum pawl_rc can_start(const struct pawl_enqueue *r, int64_t now_us, stru
                      r->expires_at_us <= r->run_at_us ? "run_at" : "now");
 }
 
-static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_enqueue *r, struct memo *m,
+static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_request *r, struct memo *m,
                                   const struct names **out, struct pawl_error *e)
 {
     struct names *n;
@@ -259,7 +259,7 @@ static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_enqueue *
     return PAWL_OK;
 }
 
-static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_enqueue *r, struct memo *m,
+static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_request *r, struct memo *m,
                                 int64_t now_us, struct pawl_enqueued *out, int64_t *dups,
                                 struct pawl_error *e)
 {
@@ -298,7 +298,7 @@ static void count_clash(struct sqlite *sl)
 
 /* The commit's outcome is unknown (the connection is new): did the first new job land? An id of a
  * rolled-back batch is given again, so the content is compared. OK: it did | IO: it did not. */
-static enum pawl_rc landed(struct sqlite *sl, const struct pawl_enqueue *req, size_t n,
+static enum pawl_rc landed(struct sqlite *sl, const struct pawl_request *req, size_t n,
                            const struct pawl_enqueued *out, int64_t now_us, struct pawl_error *e)
 {
     struct pawl_error local;
@@ -323,7 +323,7 @@ static enum pawl_rc landed(struct sqlite *sl, const struct pawl_enqueue *req, si
     return same ? PAWL_OK : pawl_fail(e, PAWL_IO, "the commit failed: nothing was stored");
 }
 
-enum pawl_rc sl_enqueue(struct store *st, const struct pawl_enqueue *req, size_t n,
+enum pawl_rc sl_enqueue(struct store *st, const struct pawl_request *req, size_t n,
                         struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);

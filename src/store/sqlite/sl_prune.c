@@ -5,6 +5,7 @@
  *        (dead letters are kept until a person discards them), and the newest end is old enough.
  *        Its key stays: the ledger takes over hash, length, state and result, and expires later,
  *        counted from the end. A key that is live or dead is never touched.
+ * Never: takes the write lock to find out that nothing is old enough.
  */
 #include <assert.h>
 #include <string.h>
@@ -39,14 +40,14 @@ static const char *const ended_sql =
 struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, hash,
     bytes; bool keyed, go; char state[16]; char *result; };
 
-static bool old_enough(const struct pawl_prune *how, const struct root *r, int64_t now_us)
+static bool old_enough(const struct pawl_prune_opts *how, const struct root *r, int64_t now_us)
 {
     const int64_t keep = how->done_older_us >= 0 ? how->done_older_us : r->retention_us;
 
     return r->ended_at_us != 0 && r->ended_at_us <= now_us - keep;
 }
 
-static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune *how,
+static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune_opts *how,
                       int64_t now_us, struct root *r)
 {
     struct policy p;
@@ -136,54 +137,129 @@ static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct
 #undef MEMBERS
 }
 
-/* One batch of roots after *after; *more = there may be further ones. */
-static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune *how, int64_t *after,
-                                bool *more, struct pawl_pruned *out, struct pawl_error *e)
+/* One batch of roots, as they are now. */
+struct batch { struct root *roots; int64_t n, gone; };
+
+static enum pawl_rc read_batch(struct sqlite *sl, const struct pawl_prune_opts *how, int64_t after,
+                               int64_t room, struct arena *a, struct batch *b, struct pawl_error *e)
 {
     const int64_t now_us = sl->env->wall_us(sl->env->ctx);
-    const int64_t batch = how->batch > 0 ? how->batch : BATCH_DEFAULT;
-    struct arena a = {0};
-    struct root *roots = arena_alloc(&a, (size_t)batch * sizeof *roots);
     sqlite3_stmt *q = NULL;
-    int64_t n = 0, gone = 0;
     bool row = true;
     enum pawl_rc rc = PAWL_OK;
 
-    if (roots == NULL)
-        return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
-        goto out;
+    b->n = b->gone = 0;
     if (sqlite3_prepare_v2(sl->db, ended_sql, -1, &q, NULL) != SQLITE_OK)
-        rc = sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, *after);
-    sqlite3_bind_int64(q, 2, batch);
-    while (rc == PAWL_OK && n < batch && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
-        read_root(q, &a, how, now_us, &roots[n++]);
-    sqlite3_finalize(q);
-    for (int64_t i = 0; i < n && rc == PAWL_OK; i++) {
-        gone += roots[i].go;
-        if (roots[i].go && how->dry_run)
-            out->jobs++;
-        else if (roots[i].go)
-            rc = remove_chain(sl, &roots[i], out, e);
+        return sl_fail(sl, e, "prune");
+    sqlite3_bind_int64(q, 1, after);
+    sqlite3_bind_int64(q, 2, room);
+    while (b->n < room && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+        read_root(q, a, how, now_us, &b->roots[b->n]);
+        b->gone += b->roots[b->n++].go;
     }
+    sqlite3_finalize(q);
+    return rc;
+}
+
+/* What was seen to go is read again under the lock, and goes. */
+static enum pawl_rc remove_batch(struct sqlite *sl, const struct pawl_prune_opts *how, int64_t after,
+                                 int64_t room, struct arena *a, struct batch *b,
+                                 struct pawl_pruned *out, struct pawl_error *e)
+{
+    enum pawl_rc rc = sl_begin(sl, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    rc = read_batch(sl, how, after, room, a, b, e);
+    for (int64_t i = 0; i < b->n && rc == PAWL_OK; i++)
+        if (b->roots[i].go)
+            rc = remove_chain(sl, &b->roots[i], out, e);
     if (rc == PAWL_OK && fail_point("prune.batch"))
         rc = pawl_fail(e, PAWL_IO, "failpoint prune.batch");
-    if (rc == PAWL_OK && gone > 0 && !how->dry_run)
+    if (rc == PAWL_OK && b->gone > 0)
         rc = sl_commit(sl, e);
     else
         sl_rollback(sl);
     sl_leave(sl);
-    if (n > 0)
-        *after = roots[n - 1].id;
-    *more = n > 0;
-    out->batches += n > 0;
+    return rc;
+}
+
+/* The roots after *after; *more = there may be further ones. The write lock is everybody's: it is
+ * taken only when something goes. */
+static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune_opts *how,
+                                int64_t *after, bool *more, struct pawl_pruned *out,
+                                struct pawl_error *e)
+{
+    const int64_t room = how->batch > 0 ? how->batch : BATCH_DEFAULT;
+    struct arena a = {0};
+    struct batch b = { .roots = arena_alloc(&a, (size_t)room * sizeof *b.roots) };
+    enum pawl_rc rc;
+
+    if (b.roots == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if ((rc = read_batch(sl, how, *after, room, &a, &b, e)) != PAWL_OK)
+        goto out;
+    if (how->dry_run)
+        out->jobs += b.gone;
+    else if (b.gone > 0)
+        rc = remove_batch(sl, how, *after, room, &a, &b, out, e);
+    if (b.n > 0)
+        *after = b.roots[b.n - 1].id;
+    *more = b.n > 0;
+    out->batches += b.n > 0;
 out:
     arena_free(&a);
     return rc;
 }
 
-static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune *how,
+/* Would this statement (its first value) find anything? No lock is taken to learn that. */
+static enum pawl_rc finds(struct sqlite *sl, const char *sql, int64_t at_us, int64_t limit,
+                          int64_t *n, struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    *n = 0;
+    if (sqlite3_prepare_v2(sl->db, sql, -1, &q, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "prune");
+    sqlite3_bind_int64(q, 1, at_us);
+    sqlite3_bind_int64(q, 2, limit);
+    if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
+        *n = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return rc;
+}
+
+#define OLD_KEYS "FROM pawl_x_key WHERE expires_at_us IS NOT NULL AND expires_at_us <= ?1 LIMIT ?2"
+
+static enum pawl_rc remove_keys(struct sqlite *sl, int64_t now_us, int64_t batch, int64_t *n,
+                                struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    enum pawl_rc rc = sl_begin(sl, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    if (sqlite3_prepare_v2(sl->db, "DELETE FROM pawl_x_key WHERE (task_id, source, key) IN"
+                           " (SELECT task_id, source, key " OLD_KEYS ")", -1, &q,
+                           NULL) != SQLITE_OK)
+        rc = sl_fail(sl, e, "prune keys");
+    sqlite3_bind_int64(q, 1, now_us);
+    sqlite3_bind_int64(q, 2, batch);
+    if (rc == PAWL_OK)
+        rc = sl_run(sl, q, e);
+    *n = sqlite3_changes64(sl->db);
+    sqlite3_finalize(q);
+    if (rc == PAWL_OK && *n > 0)
+        rc = sl_commit(sl, e);
+    else
+        sl_rollback(sl);
+    sl_leave(sl);
+    return rc;
+}
+
+static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune_opts *how,
                                struct pawl_pruned *out, struct pawl_error *e)
 {
     const int64_t now_us = sl->env->wall_us(sl->env->ctx);
@@ -192,52 +268,30 @@ static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune *how,
     enum pawl_rc rc = PAWL_OK;
 
     while (rc == PAWL_OK && n == batch) {
-        sqlite3_stmt *q = NULL;
-
-        if ((rc = sl_begin(sl, e)) != PAWL_OK)
-            return rc;
-        if (sqlite3_prepare_v2(sl->db, "DELETE FROM pawl_x_key WHERE (task_id, source, key) IN"
-                " (SELECT task_id, source, key FROM pawl_x_key WHERE expires_at_us IS NOT NULL"
-                " AND expires_at_us <= ?1 LIMIT ?2)", -1, &q, NULL) != SQLITE_OK)
-            rc = sl_fail(sl, e, "prune keys");
-        sqlite3_bind_int64(q, 1, now_us);
-        sqlite3_bind_int64(q, 2, batch);
-        if (rc == PAWL_OK)
-            rc = sl_run(sl, q, e);
-        n = sqlite3_changes64(sl->db);
-        sqlite3_finalize(q);
+        rc = finds(sl, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, batch, &n, e);
         if (rc == PAWL_OK && n > 0 && !how->dry_run)
-            rc = sl_commit(sl, e);
-        else
-            sl_rollback(sl);
-        sl_leave(sl);
-        out->keys += n;
+            rc = remove_keys(sl, now_us, batch, &n, e);
+        if (rc == PAWL_OK)
+            out->keys += n;
         if (how->dry_run)
             break;
     }
     return rc;
 }
 
-enum pawl_rc sl_prune(struct store *st, const struct pawl_prune *how, struct pawl_pruned *out,
-                      struct pawl_error *e)
+/* Blame records older than a day were read long ago. */
+static enum pawl_rc trim_blame(struct sqlite *sl, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    const int64_t at_us = sl->env->wall_us(sl->env->ctx) - 86400LL * 1000000;
     sqlite3_stmt *q = NULL;
-    int64_t after = 0;
-    bool more = true;
-    enum pawl_rc rc = PAWL_OK;
+    int64_t n = 0;
+    enum pawl_rc rc = finds(sl, "SELECT 1 FROM pawl_x_blame WHERE read_at_us < ?1 LIMIT ?2", at_us,
+                            1, &n, e);
 
-    memset(out, 0, sizeof *out);
-    while (more && rc == PAWL_OK)
-        rc = prune_batch(sl, how, &after, &more, out, e);
-    if (rc == PAWL_OK)
-        rc = prune_keys(sl, how, out, e);
-    if (rc != PAWL_OK || how->dry_run)
-        return rc;
-    if ((rc = sl_begin(sl, e)) != PAWL_OK) /* blame records older than a day were read long ago */
+    if (rc != PAWL_OK || n == 0 || (rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = sl_q(sl, SLQ_BLAME_TRIM, &q, e)) == PAWL_OK) {
-        sqlite3_bind_int64(q, 1, st->env->wall_us(st->env->ctx) - 86400LL * 1000000);
+        sqlite3_bind_int64(q, 1, at_us);
         rc = sl_run(sl, q, e);
     }
     if (rc == PAWL_OK)
@@ -246,4 +300,22 @@ enum pawl_rc sl_prune(struct store *st, const struct pawl_prune *how, struct paw
         sl_rollback(sl);
     sl_leave(sl);
     return rc;
+}
+
+enum pawl_rc sl_prune(struct store *st, const struct pawl_prune_opts *how, struct pawl_pruned *out,
+                      struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    int64_t after = 0;
+    bool more = true;
+    enum pawl_rc rc = PAWL_OK;
+
+    memset(out, 0, sizeof *out);
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    while (more && rc == PAWL_OK)
+        rc = prune_batch(sl, how, &after, &more, out, e);
+    if (rc == PAWL_OK)
+        rc = prune_keys(sl, how, out, e);
+    return rc != PAWL_OK || how->dry_run ? rc : trim_blame(sl, e);
 }

@@ -342,14 +342,15 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
     return rc;
 }
 
-enum pawl_rc sl_reap_runner(struct store *st, int signal, casualty_fn *judge, void *ctx,
-                            struct reap_report *out, struct pawl_error *e)
+enum pawl_rc sl_reap_runner(struct store *st, int signal, enum outcome how, casualty_fn *judge,
+                            void *ctx, struct reap_report *out, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
     struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = signal,
                         .worker = sl->side.id };
     enum pawl_rc rc;
 
+    assert(how == OUT_LOST || how == OUT_TIMEOUT);
     assert(sl->side.w != NULL && !sl->side.runner);
     memset(out, 0, sizeof *out);
     if (signal > 0)

@@ -114,6 +114,9 @@ static void bind_all(sqlite3_stmt *q, const struct sql_value *v, size_t n)
         case VALUE_REAL: sqlite3_bind_double(q, at, v[i].r); break;
         case VALUE_TEXT: sqlite3_bind_text64(q, at, v[i].p, v[i].n, SQLITE_STATIC,
                                              SQLITE_UTF8); break;
+        case VALUE_BLOB: sqlite3_bind_blob64(q, at, v[i].p != NULL ? v[i].p : "", v[i].n,
+                                             SQLITE_STATIC);
+            break;
         }
     }
 }
