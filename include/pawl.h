@@ -408,9 +408,10 @@ struct pawl_handler {
 
 /* --- inside a handler: the args --- */
 /* A member of the args by name, or by JSON Pointer (RFC 6901) when it begins with '/': "amount",
- * "/customer/city", "/items/0/sku". Text is unescaped and borrowed for the run.
- * returns  OK | NOTFOUND: absent, or null | BADDATA: of another type, twice in its object, beyond
- *          64 bits, or half a surrogate pair | NOMEM. The text says which member; out is untouched.
+ * "/customer/city", "/items/0/sku"; "" is the whole. Text is unescaped and borrowed for the run.
+ * returns  OK | NOTFOUND: absent, or null | BADDATA: of another type (also what it should be found
+ *          in), twice in its object, beyond 64 bits, or half a surrogate pair | BADARG: no such
+ *          pointer can be | NOMEM. The text says which member; out is untouched.
  *          `return pawl_run_error(run, &e);` makes the job dead (permanent) with that text. */
 static inline enum pawl_rc pawl_arg(struct pawl_run *run, const char *name, struct pawl_value *out,
                                     struct pawl_error *e)

@@ -19,6 +19,7 @@ struct c_task { /* parallel to the lane's tasks */
 struct c_host_opts {
     const struct env *env;
     const volatile int *stop;   /* non-zero: pawl_run_cancelled, and statements are interrupted */
+    const volatile int *drain;  /* non-zero: pawl_run_cancelled only; may be NULL, as stop may */
     const char *worker;         /* for the log */
     bool raw;                   /* pawl_run_sqlite may hand out the handle: a linking program */
     bool (*beat)(void *ctx);    /* pawl_run_heartbeat; NULL: somebody else beats */

@@ -5,6 +5,7 @@
  * The first of two settings of one name wins, so nothing can replace what Pawl says about the job.
  */
 #include "handler/exec_parts.h"
+#include "handler/job_key.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -66,12 +67,12 @@ static void add_opt(struct env_list *l, const char *name, const char *value)
 static void add_ours(struct env_list *l, const struct exec_start *s)
 {
     const struct job *job = s->job;
-    char lease[2 * sizeof job->lease_id + 1], key[EXEC_KEY_BYTES];
+    char lease[2 * sizeof job->lease_id + 1], key[JOB_KEY_BYTES];
 
     for (size_t i = 0; i < sizeof job->lease_id; i++) {
         (void)snprintf(lease + 2 * i, 3, "%02x", job->lease_id[i]);
     }
-    exec_idempotency_key(s->task->name, job, key);
+    job_idempotency_key(s->task->name, job, key);
     addf(l, "PAWL_JOB_ID=%" PRId64, job->id);
     addf(l, "PAWL_ROOT_ID=%" PRId64, job->root_id);
     addf(l, "PAWL_ATTEMPT=%" PRId64, job->token);

@@ -5,12 +5,6 @@
 
 #include "handler/handler.h"
 
-/* --- exec_key.c --- */
-#define EXEC_KEY_BYTES 38 /* "pawl-" + 32 hex digits + NUL */
-/* The key a handler sends to outside systems. Equal over retries and replays; made from the task,
- * the source and the job's key, or the root id of a keyless job. */
-void exec_idempotency_key(const char *task, const struct job *job, char out[EXEC_KEY_BYTES]);
-
 /* --- exec_env.c --- a child's whole environment, NULL-terminated, in the arena; NULL: NOMEM */
 const char *const *exec_env(const struct exec_start *s, struct arena *a);
 

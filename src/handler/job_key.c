@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* exec_key.c - the stable key of a job for systems outside: SHA-256 (FIPS 180-4) of what names the
+/* job_key.c - the stable key of a job for systems outside: SHA-256 (FIPS 180-4) of what names the
  * business act, cut to 128 bits.
  *
  * A short hash would do for a table of ours; here a collision would make a receiver swallow another
  * job's charge, so it must be out of reach even for keys chosen on purpose.
  */
-#include "handler/exec_parts.h"
+#include "handler/job_key.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -86,7 +86,7 @@ static void finish(struct sha256 *s)
     assert(s->block_n == 0);
 }
 
-void exec_idempotency_key(const char *task, const struct job *job, char out[EXEC_KEY_BYTES])
+void job_idempotency_key(const char *task, const struct job *job, char out[JOB_KEY_BYTES])
 {
     struct sha256 s = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
                              0x1f83d9ab, 0x5be0cd19}};
@@ -106,7 +106,7 @@ void exec_idempotency_key(const char *task, const struct job *job, char out[EXEC
         put(&s, root, (size_t)n);
     }
     finish(&s);
-    n = snprintf(out, EXEC_KEY_BYTES, "pawl-%08" PRIx32 "%08" PRIx32 "%08" PRIx32 "%08" PRIx32,
+    n = snprintf(out, JOB_KEY_BYTES, "pawl-%08" PRIx32 "%08" PRIx32 "%08" PRIx32 "%08" PRIx32,
                  s.h[0], s.h[1], s.h[2], s.h[3]);
-    assert(n == EXEC_KEY_BYTES - 1);
+    assert(n == JOB_KEY_BYTES - 1);
 }
