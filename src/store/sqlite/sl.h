@@ -14,6 +14,11 @@
 #include "store/sqlite/sl_side.h"
 #include "store/sqlite/sl_sql.h"
 
+/* Defined by the bundled SQLite's own object (tool/thirdparty), and by nothing else: a library that
+ * meets its SQLite in the program that links it cannot claim one. */
+extern const char pawl_sqlite3_bundled __attribute__((weak));
+#define PAWL_SQLITE_BUNDLED (&pawl_sqlite3_bundled != NULL)
+
 struct store_stmt {
     struct sqlite *sl;
     sqlite3_stmt *st;          /* NULL after a reopen: prepared again at the next run */
