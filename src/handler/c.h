@@ -19,7 +19,7 @@ struct c_task { /* parallel to the lane's tasks */
 struct c_host_opts {
     const struct env *env;
     const volatile int *stop;   /* non-zero: pawl_run_cancelled, and statements are interrupted */
-    const volatile int *drain;  /* non-zero: pawl_run_cancelled only; may be NULL, as stop may */
+    const volatile int *drain;  /* non-zero: pawl_run_cancelled only. NULL is fine for both */
     const char *worker;         /* for the log */
     bool raw;                   /* pawl_run_sqlite may hand out the handle: a linking program */
     bool (*beat)(void *ctx);    /* pawl_run_heartbeat; NULL: somebody else beats */
@@ -35,14 +35,16 @@ enum pawl_rc c_handler_check(const struct pawl_handler *h, const char *name,
 /* Is it run in prepared mode? It has prepare, or its policy acknowledges early. */
 bool c_is_prepared(const struct pawl_handler *h, const struct policy *p);
 
-/* apply, on the open effect transaction; plan as prepare left it. f and *pinned as effect_fn. A
- * handler without apply is PAWL_DONE. */
+/* prepare, outside any transaction. A handler without prepare is OUT_DONE. *plan: the run, with
+ * what prepare left in run->plan, for c_apply and c_drop; lives in the arena, which must last until
+ * c_drop. Trouble of the store is OUT_RELEASED. */
+void c_prepare(struct c_host *h, const struct c_task *c, const struct lane_task *t,
+               const struct job *job, void **plan, struct arena *arena, struct finding *f);
+/* apply, on the open effect transaction; plan: of c_prepare, NULL if there was none. f and *pinned
+ * as effect_fn. A handler without apply is PAWL_DONE, with the result of its prepare. */
 void c_apply(struct c_host *h, const struct c_task *c, const struct lane_task *t,
              const struct job *job, void *plan, struct arena *arena, struct finding *f,
              bool *pinned);
-/* prepare, outside any transaction. A handler without prepare is OUT_DONE with no plan. */
-void c_prepare(struct c_host *h, const struct c_task *c, const struct lane_task *t,
-               const struct job *job, void **plan, struct arena *arena, struct finding *f);
 void c_drop(struct c_host *h, const struct c_task *c, const struct lane_task *t,
             const struct job *job, void *plan);
 

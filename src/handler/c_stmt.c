@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* c_stmt.c - the statements of C handlers, prepared once per text.
+ *
+ * Keeps: at most C_STATEMENTS of them; the one that was not used for longest makes room, never one
+ *        whose rows are being handed out. A text that is used again inside its own row callback
+ *        gets a second one.
+ */
+#include "base/err.h"
+#include "core/sqlscan.h"
+#include "handler/c_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* FNV-1a: the texts are the program's own, nobody aims at our buckets. */
+static uint64_t hash_of(const char *p, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
+    return h;
+}
+
+static void forget(struct c_host *h, struct c_stmt *s)
+{
+    struct c_stmt **at = &h->bucket[s->hash % C_BUCKETS];
+
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    h->stmts_n--;
+    store_stmt_free(&s->stmt);
+    free(s->text);
+    free(s);
+}
+
+void c_stmts_free(struct c_host *h)
+{
+    for (size_t i = 0; i < C_BUCKETS; i++) {
+        while (h->bucket[i] != NULL) forget(h, h->bucket[i]);
+    }
+}
+
+static struct c_stmt *oldest(const struct c_host *h)
+{
+    struct c_stmt *found = NULL;
+
+    for (size_t i = 0; i < C_BUCKETS; i++) {
+        for (struct c_stmt *s = h->bucket[i]; s != NULL; s = s->next) {
+            if (!s->busy && (found == NULL || s->used < found->used)) found = s;
+        }
+    }
+    return found;
+}
+
+/* The rules that need no database are looked at first: they hold on every engine, and their texts
+ * name the word. */
+static enum pawl_rc scan(const char *sql, size_t n, struct pawl_error *e)
+{
+    struct arena a = {0};
+    struct sql_scan unused;
+    enum pawl_rc rc;
+
+    if (n > LIMIT_SQL_BYTES) {
+        return pawl_fail(e, PAWL_TOOBIG, "the statement has %zu bytes, at most %d are accepted", n,
+                         LIMIT_SQL_BYTES);
+    }
+    rc = sql_scan(sql, &a, &unused, e);
+    arena_free(&a);
+    return rc;
+}
+
+static enum pawl_rc add(struct c_host *h, const char *sql, size_t n, uint64_t hash,
+                        struct c_stmt **out, struct pawl_error *e)
+{
+    struct c_stmt *s, *old;
+    enum pawl_rc rc = scan(sql, n, e);
+
+    if (rc != PAWL_OK) return rc;
+    if (h->stmts_n >= C_STATEMENTS) {
+        if ((old = oldest(h)) == NULL) {
+            return pawl_fail(e, PAWL_TOOBIG, "more than %d statements are in use at once, each "
+                             "inside the rows of another", C_STATEMENTS);
+        }
+        forget(h, old);
+    }
+    s = calloc(1, sizeof *s);
+    if (s == NULL || (s->text = strdup(sql)) == NULL) {
+        free(s);
+        return pawl_fail(e, PAWL_NOMEM, "prepare a statement: out of memory");
+    }
+    rc = store_stmt_prepare(h->st, sql, &s->stmt, e);
+    if (rc != PAWL_OK) {
+        free(s->text);
+        free(s);
+        return rc;
+    }
+    s->text_n = n;
+    s->hash = hash;
+    s->next = h->bucket[hash % C_BUCKETS];
+    h->bucket[hash % C_BUCKETS] = s;
+    h->stmts_n++;
+    *out = s;
+    return PAWL_OK;
+}
+
+enum pawl_rc c_stmt_get(struct c_host *h, const char *sql, struct c_stmt **out,
+                        struct pawl_error *e)
+{
+    size_t n = strlen(sql);
+    uint64_t hash = hash_of(sql, n);
+    struct c_stmt *s = h->bucket[hash % C_BUCKETS];
+    enum pawl_rc rc = PAWL_OK;
+
+    while (s != NULL && (s->busy || s->hash != hash || s->text_n != n
+                         || memcmp(s->text, sql, n) != 0)) {
+        s = s->next;
+    }
+    if (s == NULL && (rc = add(h, sql, n, hash, &s, e)) != PAWL_OK) return rc;
+    s->busy = true;
+    s->used = ++h->uses;
+    *out = s;
+    return PAWL_OK;
+}
