@@ -9,6 +9,7 @@
 #include "base/build.h"
 #include "base/err.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "cli/cli.h"
 
 /* A closed descriptor 0, 1 or 2 would be given to the next file opened, the store perhaps, and a
@@ -25,9 +26,11 @@ static bool keep_standard_fds(void)
 
 int main(int argc, char **argv)
 {
+    const struct log_conf log = {.level = LOG_INFO, .json = false, .fd = STDERR_FILENO};
     struct pawl_error e = {.rc = PAWL_OK};
 
     if (!keep_standard_fds()) return EXIT_BUG;
+    log_setup(&log);
     signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe is an error we report, not a death */
     if (fail_setup(&e) != PAWL_OK) {
         fprintf(stderr, "pawl: %s\n", e.msg);

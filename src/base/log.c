@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* log.c - one event, one line, one write().
+/* log.c - one event, one line, one write(), or one call of this thread's sink.
  *
  * Keeps: a value cannot end its field or its line, whatever bytes it holds; a log that nobody reads
- *        never makes the caller wait.
+ *        never makes the caller wait; unless a program asks for it, nothing is written anywhere.
  */
 #include "base/log.h"
 
@@ -22,11 +22,30 @@
 
 enum { VALUE_BYTES_MAX = 600 };
 
-static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = 2 };
+static struct log_conf conf = { .level = LOG_INFO, .json = false, .fd = -1 };
+static _Thread_local struct log_sink *sink;
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
+/* A line being written. */
+struct line {
+    struct buf b;
+    bool json;
+};
+
 void log_setup(const struct log_conf *c) { conf = *c; }
+
+void log_push(struct log_sink *s)
+{
+    s->below = sink;
+    sink = s;
+}
+
+void log_pop(struct log_sink *s)
+{
+    assert(sink == s);
+    sink = s->below;
+}
 
 bool log_level_parse(const char *s, enum log_level *out)
 {
@@ -64,9 +83,11 @@ static void put_logfmt(struct buf *b, const char *s, size_t n)
     buf_putc(b, '"');
 }
 
-static void put_field(struct buf *b, const char *name, const char *val, size_t n, bool number)
+static void put_field(struct line *l, const char *name, const char *val, size_t n, bool number)
 {
-    if (conf.json) {
+    struct buf *b = &l->b;
+
+    if (l->json) {
         if (b->n > 1) buf_putc(b, ',');
         json_put_cstr(b, name);
         buf_putc(b, ':');
@@ -74,12 +95,13 @@ static void put_field(struct buf *b, const char *name, const char *val, size_t n
         else json_put_str(b, val, n);
         return;
     }
-    buf_printf(b, " %s=", name);
+    if (b->n > 0) buf_putc(b, ' ');
+    buf_printf(b, "%s=", name);
     put_logfmt(b, val, n);
 }
 
 /* A long text is cut at a character: the store has the whole of it. */
-static void put_text(struct buf *b, const char *name, const char *val)
+static void put_text(struct line *l, const char *name, const char *val)
 {
     char cut[VALUE_BYTES_MAX + 4];
     size_t n = strlen(val);
@@ -91,10 +113,10 @@ static void put_text(struct buf *b, const char *name, const char *val)
         n += 3;
         val = cut;
     }
-    put_field(b, name, val, n, false);
+    put_field(l, name, val, n, false);
 }
 
-static void put_fields(struct buf *b, va_list ap)
+static void put_fields(struct line *l, va_list ap)
 {
     const char *spec, *val;
     char num[32];
@@ -104,18 +126,18 @@ static void put_fields(struct buf *b, va_list ap)
         switch (spec[0]) {
         case 's':
             if ((val = va_arg(ap, const char *)) == NULL) continue;
-            put_text(b, spec + 2, val);
+            put_text(l, spec + 2, val);
             break;
         case 'i': case 'd': {
             struct buf t = { 0 };
             buf_printf(&t, "%" PRId64, va_arg(ap, int64_t));
-            put_field(b, spec + 2, buf_str(&t), t.n, spec[0] == 'i');
+            put_field(l, spec + 2, buf_str(&t), t.n, spec[0] == 'i');
             buf_free(&t);
             break;
         }
         case 't':
             text_duration(va_arg(ap, int64_t), num, sizeof num);
-            put_field(b, spec + 2, num, strlen(num), false);
+            put_field(l, spec + 2, num, strlen(num), false);
             break;
         default:
             assert(!"log_line: a field must begin with s: i: d: or t:");
@@ -146,32 +168,39 @@ static void put_line(const char *line, size_t n)
     (void)os_write_all(conf.fd, line, n);
 }
 
+/* What stands before the event on a line of the process's own. */
+static void put_head(struct line *l, enum log_level lv)
+{
+    int64_t now = env_real()->wall_us(NULL);
+    char at[40];
+
+    text_instant(now - now % 1000, at, sizeof at);
+    buf_printf(&l->b, l->json ? "{\"at\":\"%s\",\"level\":\"%s\"" : "%s %s", at, level_names[lv]);
+}
+
 void log_line(enum log_level lv, const char *event, ...)
 {
     static const char lost[] = "error event=log.lost why=\"out of memory\"\n";
-    struct buf b = { 0 };
-    char at[40];
-    int64_t now;
+    static const char lost_short[] = "event=log.lost why=\"out of memory\"";
+    struct log_sink *to = sink;
+    struct line l = { .json = to == NULL && conf.json };
     va_list ap;
 
     assert(lv >= LOG_ERROR && lv <= LOG_DEBUG);
-    if (lv > conf.level) return;
-    now = env_real()->wall_us(NULL);
-    text_instant(now - now % 1000, at, sizeof at);
-    if (conf.json) {
-        buf_printf(&b, "{\"at\":\"%s\",\"level\":\"%s\"", at, level_names[lv]);
-        put_field(&b, "event", event, strlen(event), false);
-    } else {
-        buf_printf(&b, "%s %s", at, level_names[lv]);
-        put_field(&b, "event", event, strlen(event), false);
-    }
+    if (to == NULL && (lv > conf.level || conf.fd < 0)) return;
+    if (to == NULL) put_head(&l, lv);
+    put_field(&l, "event", event, strlen(event), false);
     va_start(ap, event);
-    put_fields(&b, ap);
+    put_fields(&l, ap);
     va_end(ap);
-    buf_puts(&b, conf.json ? "}\n" : "\n");
-    if (b.failed) put_line(lost, sizeof lost - 1);
-    else put_line(b.data, b.n);
-    buf_free(&b);
+    if (to != NULL) {
+        to->fn(to->ctx, lv, l.b.failed ? lost_short : buf_str(&l.b));
+    } else {
+        buf_puts(&l.b, l.json ? "}\n" : "\n");
+        if (l.b.failed) put_line(lost, sizeof lost - 1);
+        else put_line(l.b.data, l.b.n);
+    }
+    buf_free(&l.b);
 }
 
 bool log_gate(struct log_gate *g, int64_t every_us)

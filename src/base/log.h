@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* log.h - one line per event on stderr: key=value (logfmt) or JSON, stable field names.
+/* log.h - one line per event: key=value (logfmt) or JSON, stable field names.
  *
  *   2027-01-02T03:04:05.678Z info event=job.retry job=7 task=mail attempt=2 why="timeout"
  *
@@ -15,8 +15,17 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 struct log_conf { enum log_level level; bool json; int fd; };
-void log_setup(const struct log_conf *c);  /* before threads; default: info, logfmt, fd 2 */
+/* For the whole process, before threads; by a program, never by the library. The default is to
+ * write nothing (fd -1). */
+void log_setup(const struct log_conf *c);
 bool log_level_parse(const char *s, enum log_level *out);
+
+/* While a sink is pushed, this thread's lines of every level go there instead: logfmt from "event="
+ * on, without time, level and newline. Pushed and popped in order; borrowed meanwhile. */
+typedef void log_sink_fn(void *ctx, enum log_level lv, const char *line);
+struct log_sink { log_sink_fn *fn; void *ctx; struct log_sink *below; };
+void log_push(struct log_sink *s);
+void log_pop(struct log_sink *s);
 
 /* log_line(LOG_INFO, "worker.start", "s:worker", id, "i:pid", (int64_t)pid, NULL)
  * Field = name prefixed by the type of the value that follows: "s:" const char * (NULL: field is
