@@ -42,23 +42,35 @@ static bool acceptable(const struct job *job, struct arena *arena, struct findin
     return true;
 }
 
-enum pawl_rc engine_admit(struct store *st, const struct lane_task *t, struct job *job,
-                          struct arena *arena, struct finding *f, bool *run, struct pawl_error *e)
+static void begin(const struct job *job, struct finding *f, bool *run)
 {
-    enum guard g = GUARD_FRESH;
-    char why[256];
-    enum pawl_rc rc;
-
     memset(f, 0, sizeof *f);
     f->exit_code = f->signal = -1;
     f->started_at_us = job->started_at_us;
     *run = false;
+}
+
+enum pawl_rc engine_admit(struct store *st, const struct lane_task *t, struct job *job,
+                          struct arena *arena, struct finding *f, bool *run, struct pawl_error *e)
+{
+    begin(job, f, run);
     if (!acceptable(job, arena, f))
         return PAWL_OK;
     if (job->expires_at_us != 0 && store_now_us(st) >= job->expires_at_us) {
         refuse(f, arena, OUT_EXPIRED, "expired before it could start");
         return PAWL_OK;
     }
+    return engine_guard(st, t, job, arena, f, run, e);
+}
+
+enum pawl_rc engine_guard(struct store *st, const struct lane_task *t, struct job *job,
+                          struct arena *arena, struct finding *f, bool *run, struct pawl_error *e)
+{
+    enum guard g = GUARD_FRESH;
+    char why[256];
+    enum pawl_rc rc;
+
+    begin(job, f, run);
     if (!entity_take(&t->policy, job, arena, why, sizeof why)) {
         refuse(f, arena, OUT_PERMANENT, why);
         return PAWL_OK;

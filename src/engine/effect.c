@@ -33,6 +33,8 @@ struct effect {
     size_t singly;
     int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone ... */
     int faults;                   /* ... and how often in a row */
+    struct effect_given *given;   /* NULL: effect mode */
+    size_t hand;                  /* the job that runs */
 };
 
 /* What a pass over the batch came to. */
@@ -83,6 +85,11 @@ static int64_t mono(const struct effect *ef)
     return ef->o.env->mono_us(ef->o.env->ctx);
 }
 
+void *effect_plan(const struct effect *ef)
+{
+    return ef->given != NULL ? ef->given->plans[ef->hand] : NULL;
+}
+
 static void add_verdict(struct effect *ef, size_t *n, const struct job *job, struct finding *f)
 {
     const struct lane_task *t = &ef->o.lane->tasks[job->task_i];
@@ -104,9 +111,11 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
     struct finding *f = &ef->found[i];
     bool run = false, pinned = true;
 
+    ef->hand = i;
     if (store_effect_job(st, i, e) != PAWL_OK)
         return PASS_STORE;
-    if (engine_admit(st, t, job, &ef->arena, f, &run, e) != PAWL_OK)
+    if ((ef->given != NULL ? engine_guard : engine_admit)(st, t, job, &ef->arena, f, &run, e)
+        != PAWL_OK)
         return PASS_STORE;
     if (run)
         ef->o.fn(ef->o.ctx, st, t, job, &ef->arena, f, &pinned);
@@ -162,8 +171,14 @@ static void adapt(struct effect *ef, size_t n, int64_t took_us)
 static enum pawl_rc write_verdicts(struct effect *ef, struct store *st, size_t n,
                                    struct effect_report *out, struct pawl_error *e)
 {
-    enum pawl_rc rc = store_effect_verdicts(st, ef->verdicts, n, e);
+    enum pawl_rc rc = PAWL_OK;
 
+    if (ef->given != NULL) { /* whoever holds them settles them */
+        for (size_t i = 0; i < n; i++)
+            ef->given->state[ef->verdicts[i].job - ef->jobs] = GIVEN_OVER;
+        return PAWL_OK;
+    }
+    rc = store_effect_verdicts(st, ef->verdicts, n, e);
     if (rc != PAWL_OK) /* not charged: the jobs still wait and will run again */
         return rc;
     for (size_t i = 0; i < n; i++) {
@@ -175,9 +190,7 @@ static enum pawl_rc write_verdicts(struct effect *ef, struct store *st, size_t n
             continue;
         }
         report_settled(task, s->job, &s->d, s->found);
-        out->dead += s->d.to == PAWL_STATE_DEAD;
-        out->dropped += s->d.to == PAWL_STATE_DROPPED;
-        out->retried += s->d.to == PAWL_STATE_READY;
+        report_count(out, s->job, &s->d, s->found);
     }
     return PAWL_OK;
 }
@@ -193,9 +206,10 @@ static void count_done(struct effect *ef, size_t upto, struct effect_report *out
         one.outcome = ef->found[i].outcome;
         if (one.outcome != OUT_DONE && one.outcome != OUT_STALE)
             continue;
-        out->done += one.outcome == OUT_DONE;
-        out->stale += one.outcome == OUT_STALE;
         report_settled(ef->o.lane->tasks[job->task_i].name, job, &one, &ef->found[i]);
+        report_count(out, job, &one, &ef->found[i]);
+        if (ef->given != NULL)
+            ef->given->state[i] = GIVEN_SETTLED;
     }
 }
 
@@ -282,6 +296,8 @@ static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p
         return write_verdicts(ef, st, verdicts_n, out, e);
     if (cause->rc == PAWL_FENCED) { /* somebody else decided it meanwhile: nothing to charge */
         report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause->msg);
+        if (ef->given != NULL)
+            ef->given->state[0] = GIVEN_SETTLED;
         return PAWL_OK;
     }
     if ((p == PASS_RERUN && f->error != NULL && f->outcome != OUT_DONE) ||
@@ -298,6 +314,8 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
 
     if (p == PASS_OK) {
         rc = store_effect_commit(st, &cause);
+        if (rc != PAWL_OK && ef->given != NULL)
+            ef->given->claimed = false;
         if (rc == PAWL_OK) {
             count_done(ef, upto, out);
             return write_verdicts(ef, st, verdicts_n, out, e);
@@ -308,14 +326,49 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
     }
     if (rc == PAWL_UNSURE) { /* what committed is done, the rest still waits: nothing to charge */
         log_line(LOG_WARN, "effect.in_doubt", "s:why", cause.msg, NULL);
+        for (size_t i = 0; i < n && ef->given != NULL; i++)
+            ef->given->state[i] = GIVEN_DOUBT;
         return PAWL_OK;
     }
     if (n > 1) { /* in company: find out one by one (or with savepoints), at no cost */
-        ef->singly = p == PASS_AGAIN ? 0 : n;
+        if (ef->given != NULL)
+            ef->given->singly = p != PASS_AGAIN;
+        else
+            ef->singly = p == PASS_AGAIN ? 0 : n;
         out->reruns++;
         return PAWL_OK;
     }
     return judge_alone(ef, st, p, verdicts_n, &cause, out, e);
+}
+
+/* The claimed or given jobs, in the open transaction, to its end. */
+static enum pawl_rc run_batch(struct effect *ef, struct store *st, size_t n, size_t *upto,
+                              bool *smooth, struct effect_report *out, struct pawl_error *e)
+{
+    struct effect_given *g = ef->given;
+    size_t verdicts_n = 0;
+    enum pawl_rc rc;
+
+    out->claimed = ef->n = n;
+    memset(ef->found, 0, n * sizeof *ef->found);
+    const int64_t start = mono(ef);
+    const enum pass p = work(ef, st, n, upto, &verdicts_n, e);
+    if (g != NULL && g->more != NULL && p == PASS_OK && *upto == n) {
+        if ((rc = g->more(g->ctx, st, e)) != PAWL_OK) { /* no job's doing: all as before */
+            store_effect_rollback(st);
+            *smooth = false;
+            return rc;
+        }
+        g->claimed = true;
+    }
+    const int64_t worked_us = mono(ef) - start;
+    rc = finish(ef, st, p, n, *upto, verdicts_n, out, e);
+    if (p == PASS_OK && verdicts_n == 0)
+        ef->commit_us += (mono(ef) - start - worked_us - ef->commit_us) / 4;
+    if (p == PASS_OK && *upto == n)
+        adapt(ef, n, worked_us);
+    *smooth = p == PASS_OK;
+    return rc;
 }
 
 enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_report *out,
@@ -323,7 +376,8 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
 {
     struct pawl_error local;
     const size_t want = ef->singly > 0 ? 1 : ef->size;
-    size_t n = 0, upto = 0, verdicts_n = 0;
+    size_t n = 0, upto = 0;
+    bool smooth = false;
     enum pawl_rc rc;
 
     if (e == NULL)
@@ -331,23 +385,41 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
     memset(out, 0, sizeof *out);
     memset(e, 0, sizeof *e);
     arena_reset(&ef->arena);
+    ef->given = NULL;
     rc = store_effect_begin(st, ef->o.lane, want, &ef->arena, ef->jobs, &n, &out->info, e);
     if (rc != PAWL_OK || n == 0)
         return rc;
-    out->claimed = ef->n = n;
-    memset(ef->found, 0, n * sizeof *ef->found);
-    const int64_t start = mono(ef);
-    const enum pass p = work(ef, st, n, &upto, &verdicts_n, e);
-    const int64_t worked_us = mono(ef) - start;
-    rc = finish(ef, st, p, n, upto, verdicts_n, out, e);
-    if (p == PASS_OK && verdicts_n == 0)
-        ef->commit_us += (mono(ef) - start - worked_us - ef->commit_us) / 4;
+    const bool singly = ef->singly > 0;
+    rc = run_batch(ef, st, n, &upto, &smooth, out, e);
     store_effect_end(st);
-    if (want == 1 && ef->singly > 0)
+    if (singly && ef->singly > 0)
         ef->singly--;
-    else if (p == PASS_OK && upto == n)
-        adapt(ef, n, worked_us);
-    else if (p == PASS_OK) /* out of time: it was too much */
+    else if (smooth && upto < n) /* out of time: it was too much */
         ef->size = upto;
+    return rc;
+}
+
+enum pawl_rc effect_apply(struct effect *ef, struct store *st, struct effect_given *g,
+                          struct effect_report *out, struct pawl_error *e)
+{
+    size_t upto = 0;
+    bool smooth = false;
+    enum pawl_rc rc;
+
+    assert(g->n >= 1 && g->n <= ef->o.batch_max);
+    memset(out, 0, sizeof *out);
+    memset(e, 0, sizeof *e);
+    arena_reset(&ef->arena);
+    memcpy(ef->jobs, g->jobs, g->n * sizeof *ef->jobs);
+    memset(g->state, 0, g->n * sizeof *g->state);
+    g->claimed = g->singly = false;
+    ef->given = g;
+    rc = store_effect_resume(st, ef->o.lane, ef->jobs, g->n, e);
+    if (rc == PAWL_OK) {
+        rc = run_batch(ef, st, g->n, &upto, &smooth, out, e);
+        store_effect_end(st);
+        memcpy(g->found, ef->found, g->n * sizeof *g->found);
+    }
+    ef->given = NULL;
     return rc;
 }

@@ -21,6 +21,11 @@ enum pawl_rc engine_admit(struct store *st, const struct lane_task *t, struct jo
                           struct arena *arena, struct finding *f, bool *run,
                           struct pawl_error *e) PAWL_MUST_USE;
 
+/* The version guard alone, for a job that was admitted before and is about to be applied. */
+enum pawl_rc engine_guard(struct store *st, const struct lane_task *t, struct job *job,
+                          struct arena *arena, struct finding *f, bool *run,
+                          struct pawl_error *e) PAWL_MUST_USE;
+
 /* --- effect mode --- */
 /* Run one job's handler on the open transaction. Fill f (outcome, error, result; strings in the
  * arena). *pinned: false if the failure is the store's, not the job's: the batch is rerun and
@@ -54,10 +59,31 @@ void effect_free(struct effect **ef);
 enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_report *out,
                           struct pawl_error *e) PAWL_MUST_USE;
 
+/* The same transaction for jobs that this worker has leased and prepared. */
+struct effect_given {
+    struct job *jobs; size_t n;   /* copied into the batch; n <= batch_max */
+    void **plans;                 /* parallel; handed to fn through effect_plan() */
+    /* In the open transaction, after the work and before its commit: claim what comes next. May be
+     * NULL. If it fails, or the commit does, nothing was claimed. */
+    enum pawl_rc (*more)(void *ctx, struct store *st, struct pawl_error *e);
+    void *ctx;
+    /* out, parallel: what is known of each */
+    enum given { GIVEN_HELD /* nothing happened: apply it again */, GIVEN_SETTLED,
+                 GIVEN_DOUBT /* its commit is: ask store_resolve */,
+                 GIVEN_OVER  /* it failed, and is to be settled with found[i] */ } *state;
+    struct finding *found;        /* strings in the effect's arena: until its next batch */
+    bool claimed;                 /* what `more` did is committed */
+    bool singly;                  /* what is HELD is to be given one at a time */
+};
+/* Apply the jobs given, once. returns as effect_batch */
+enum pawl_rc effect_apply(struct effect *ef, struct store *st, struct effect_given *g,
+                          struct effect_report *out, struct pawl_error *e) PAWL_MUST_USE;
+void *effect_plan(const struct effect *ef); /* of the job in hand; NULL in effect mode */
+
 /* --- leased mode --- */
 /* A slot is one leased job and its life in this worker. Owned by struct leased. */
 enum slot_phase { SLOT_FREE, SLOT_HELD /* claimed, not started */, SLOT_RUNNING,
-    SLOT_ENDED /* to settle */ };
+    SLOT_ENDED /* to settle */, SLOT_PREPARED /* to be applied (prepared.c) */ };
 struct slot {
     enum slot_phase phase;
     struct job job;
@@ -69,6 +95,13 @@ struct slot {
     bool started;           /* a start was tried: what is handed back without counts nothing */
 };
 struct leased;
+/* At most so many slots are filled by a claim; 0: all. */
+void leased_limit(struct leased *l, size_t n);
+/* Called before a slot becomes free because its job was settled, or was decided by others. */
+typedef void leased_over_fn(void *ctx, const struct slot *s);
+void leased_on_over(struct leased *l, leased_over_fn *fn, void *ctx);
+/* What is settled is counted here, too; NULL: it is not. */
+void leased_count(struct leased *l, struct effect_report *out);
 struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct env *env);
 void leased_free(struct leased **l);
 struct slot *leased_slots(struct leased *l, size_t *n);
@@ -82,6 +115,15 @@ size_t leased_busy(const struct leased *l);      /* slots not FREE */
  * inside */
 enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct claim_info *info,
                          struct pawl_error *e) PAWL_MUST_USE;
+/* For who claims by another transaction (prepared.c): how many may be claimed now, whether a
+ * suspect
+ * may be among them; then give claimed jobs their slots, admitted as after a turn. */
+size_t leased_room(struct leased *l, size_t settling, bool *alone);
+enum pawl_rc leased_adopt(struct leased *l, struct store *st, const struct job *jobs, size_t n,
+                          struct pawl_error *e) PAWL_MUST_USE;
+/* After a commit in doubt that was not a turn's. Slots that were settled by it become FREE. */
+enum pawl_rc leased_resolve(struct leased *l, struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+void leased_put_away(struct leased *l, struct slot *s); /* its job is settled: FREE */
 /* Mark slots whose running row is gone (cancelled or taken over) as lost; returns how many. */
 enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n,
                             struct pawl_error *e) PAWL_MUST_USE;
@@ -97,7 +139,7 @@ struct prepared_calls {
     /* As effect_fn, with the plan. May be called again with the same plan. */
     void (*apply)(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
                   void *plan, struct arena *arena, struct finding *f, bool *pinned);
-    /* Once for each prepare, when the run is over, whatever came of it. */
+    /* Once for each prepare, when the run is over, whatever came of it; the arena still stands. */
     void (*drop)(void *ctx, const struct lane_task *t, const struct job *job, void *plan);
 };
 struct prepared_opts {

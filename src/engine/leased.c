@@ -16,8 +16,10 @@ struct leased {
     const struct lane *lane;
     const struct env *env;
     struct slot *slots;
-    size_t n;
+    size_t n, limit;
     bool alone;             /* a suspect is in hand: nothing else is claimed beside it */
+    struct effect_report *out; /* counts what is settled; may be NULL */
+    leased_over_fn *over; void *over_ctx;
     bool in_doubt;          /* a commit is: claims may be ours that no slot knows of */
 };
 
@@ -30,7 +32,7 @@ struct leased *leased_new(const struct lane *lane, size_t slots_n, const struct 
         return NULL;
     l->lane = lane;
     l->env = env != NULL ? env : env_real();
-    l->n = slots_n;
+    l->n = l->limit = slots_n;
     l->slots = calloc(slots_n, sizeof *l->slots);
     if (l->slots == NULL)
         leased_free(&l);
@@ -48,6 +50,22 @@ void leased_free(struct leased **p)
     free(l->slots);
     free(l);
     *p = NULL;
+}
+
+void leased_on_over(struct leased *l, leased_over_fn *fn, void *ctx)
+{
+    l->over = fn;
+    l->over_ctx = ctx;
+}
+
+void leased_count(struct leased *l, struct effect_report *out)
+{
+    l->out = out;
+}
+
+void leased_limit(struct leased *l, size_t n)
+{
+    l->limit = n == 0 || n > l->n ? l->n : n;
 }
 
 struct slot *leased_slots(struct leased *l, size_t *n)
@@ -76,6 +94,13 @@ static void set_free(struct slot *s)
     s->started = false;
 }
 
+void leased_put_away(struct leased *l, struct slot *s)
+{
+    if (l->over != NULL && s->phase != SLOT_FREE)
+        l->over(l->over_ctx, s);
+    set_free(s);
+}
+
 static struct decision as_it_was(const struct job *job)
 {
     struct decision d = { .to = PAWL_STATE_READY, .outcome = OUT_RELEASED, .n = job->n,
@@ -97,7 +122,7 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
         if (s->phase != SLOT_ENDED)
             continue;
         if (s->lost) {
-            set_free(s);
+            leased_put_away(l, s);
             continue;
         }
         if (s->release && s->found.outcome != OUT_RELEASED) {
@@ -118,7 +143,7 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
     return n;
 }
 
-static void report(struct settle *st, struct slot *s)
+static void report(const struct leased *l, struct settle *st, struct slot *s)
 {
     if (st->result == SETTLE_FENCED) {
         report_fenced(s->task->name, &s->job, "the lease had moved on: its result is not taken");
@@ -127,10 +152,12 @@ static void report(struct settle *st, struct slot *s)
     if (st->result == SETTLE_STALE)
         st->d.outcome = OUT_STALE;
     report_settled(s->task->name, &s->job, &st->d, &s->found);
+    if (l->out != NULL)
+        report_count(l->out, &s->job, &st->d, &s->found);
 }
 
 /* Slots whose settle is known become free; the others stay to be settled by a later turn. */
-static void put_away(struct settle *st, struct slot **whose, size_t n)
+static void put_away(struct leased *l, struct settle *st, struct slot **whose, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (st[i].result == SETTLE_PENDING)
@@ -143,8 +170,8 @@ static void put_away(struct settle *st, struct slot **whose, size_t n)
                 whose[i]->found.error != NULL ? strlen(whose[i]->found.error) : 0;
             continue;
         }
-        report(&st[i], whose[i]);
-        set_free(whose[i]);
+        report(l, &st[i], whose[i]);
+        leased_put_away(l, whose[i]);
     }
 }
 
@@ -189,7 +216,7 @@ static enum pawl_rc admit(struct leased *l, struct store *st, struct slot *s, st
     return PAWL_OK;
 }
 
-static struct slot *free_slot(struct leased *l)
+static struct slot *a_free_slot(struct leased *l)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->slots[i].phase == SLOT_FREE)
@@ -209,7 +236,55 @@ static enum pawl_rc resolve(struct leased *l, struct store *st, struct settle *s
     enum pawl_rc rc = store_resolve(st, se, n, held, held_n, e);
     l->in_doubt = rc != PAWL_OK; /* the store may be in trouble still: the next turn asks again */
     if (rc == PAWL_OK)
-        put_away(se, whose, n);
+        put_away(l, se, whose, n);
+    return rc;
+}
+
+enum pawl_rc leased_resolve(struct leased *l, struct store *st, struct pawl_error *e)
+{
+    struct settle se[LIMIT_CONCURRENCY] = {0};
+    struct slot *whose[LIMIT_CONCURRENCY];
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->slots[i].phase != SLOT_PREPARED && l->slots[i].phase != SLOT_ENDED)
+            continue;
+        se[n].job = &l->slots[i].job;
+        se[n].found = &l->slots[i].found;
+        se[n].task_id = l->slots[i].task->id;
+        se[n].d = (struct decision){ .to = PAWL_STATE_DONE, .outcome = OUT_DONE };
+        whose[n++] = &l->slots[i];
+    }
+    return resolve(l, st, se, whose, n, e);
+}
+
+/* Room of slots that are about to be settled counts: they are free once that very commit is. */
+size_t leased_room(struct leased *l, size_t settling, bool *alone)
+{
+    const size_t busy = leased_busy(l) - settling;
+
+    *alone = busy == 0;
+    if (busy == 0)
+        l->alone = false;
+    return l->alone || busy >= l->limit ? 0 : l->limit - busy;
+}
+
+enum pawl_rc leased_adopt(struct leased *l, struct store *st, const struct job *jobs, size_t n,
+                          struct pawl_error *e)
+{
+    enum pawl_rc rc = PAWL_OK;
+
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
+        struct slot *s = a_free_slot(l);
+
+        assert(s != NULL);
+        if (adopt(l, s, &jobs[i])) {
+            rc = admit(l, st, s, e);
+        } else {
+            s->phase = SLOT_ENDED;
+            s->release = true;
+        }
+    }
     return rc;
 }
 
@@ -230,30 +305,19 @@ enum pawl_rc leased_turn(struct leased *l, struct store *st, bool claim, struct 
             return rc;
         n = collect(l, se, whose);
     }
-    const size_t busy = leased_busy(l) - n; /* the slots that this turn frees count as free */
-    if (busy == 0)
-        l->alone = false;
-    /* Room of ended slots counts: they are free once this very commit has settled them. */
-    const size_t want = claim && !l->alone ? l->n - busy : 0;
-    rc = store_turn(st, se, n, l->lane, want, busy == 0, &arena, jobs, &jobs_n, info, e);
+    bool alone = false;
+    const size_t room = leased_room(l, n, &alone);
+    const size_t want = claim ? room : 0;
+    rc = store_turn(st, se, n, l->lane, want, alone, &arena, jobs, &jobs_n, info, e);
     if (rc == PAWL_UNSURE) {
         log_line(LOG_WARN, "turn.in_doubt", "s:why", e != NULL ? e->msg : NULL, NULL);
         rc = resolve(l, st, se, whose, n, e);
         jobs_n = 0;
     } else if (rc == PAWL_OK) {
-        put_away(se, whose, n);
+        put_away(l, se, whose, n);
     }
-    for (size_t i = 0; i < jobs_n && rc == PAWL_OK; i++) {
-        struct slot *s = free_slot(l);
-
-        assert(s != NULL);
-        if (!adopt(l, s, &jobs[i])) {
-            s->phase = SLOT_ENDED;
-            s->release = true;
-            continue;
-        }
-        rc = admit(l, st, s, e);
-    }
+    if (rc == PAWL_OK)
+        rc = leased_adopt(l, st, jobs, jobs_n, e);
     arena_free(&arena);
     return rc;
 }

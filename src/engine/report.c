@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* report.c - log lines about jobs: event, job, task, key, attempt, and why (doc/logs.md). */
+#include <stdio.h>
 #include <string.h>
 #include "base/log.h"
 #include "engine/report.h"
@@ -46,4 +47,21 @@ void report_fenced(const char *task, const struct job *job, const char *why)
 {
     log_line(LOG_WARN, "job.fenced", "i:job", job->id, "s:task", task, "s:key", job->key,
              "i:attempt", job->token, "s:why", why, NULL);
+}
+
+void report_count(struct effect_report *out, const struct job *job, const struct decision *d,
+                  const struct finding *f)
+{
+    out->done += d->to == PAWL_STATE_DONE && d->outcome == OUT_DONE;
+    out->stale += d->to == PAWL_STATE_DONE && d->outcome != OUT_DONE;
+    out->dead += d->to == PAWL_STATE_DEAD;
+    out->dropped += d->to == PAWL_STATE_DROPPED;
+    out->released += d->to == PAWL_STATE_READY && d->outcome == OUT_RELEASED;
+    out->retried += d->to == PAWL_STATE_READY && d->outcome != OUT_RELEASED;
+    out->job_id = job->id;
+    out->to = d->to;
+    out->outcome = d->outcome;
+    const char *why = f->error != NULL && strstr(d->reason, f->error) == NULL ? f->error : "";
+    (void)snprintf(out->text, sizeof out->text, "%s%s%s", d->reason,
+                   d->reason[0] != '\0' && *why != '\0' ? ": " : "", why);
 }

@@ -54,6 +54,12 @@ enum pawl_rc store_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct
     return st->ops->queues(st, fn, ctx, e);
 }
 
+enum pawl_rc store_queue_known(struct store *st, const char *queue, bool *known, char *near,
+                               size_t near_n, struct pawl_error *e)
+{
+    return st->ops->queue_known(st, queue, known, near, near_n, e);
+}
+
 enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e)
 {
     return st->ops->stats(st, fn, ctx, e);
@@ -85,6 +91,11 @@ enum pawl_rc store_worker_attach(struct store *st, const char *id, int fd, struc
 bool store_worker_beat(struct store *st)
 {
     return st->ops->worker_beat(st);
+}
+
+int64_t store_worker_stamp(struct store *st)
+{
+    return st->ops->worker_stamp(st);
 }
 
 void store_worker_orderly(struct store *st)
@@ -319,12 +330,12 @@ enum pawl_rc store_effect_resume(struct store *st, const struct lane *lane, stru
     return st->ops->effect_resume(st, lane, jobs, n, e);
 }
 
-enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want,
+enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want, bool alone,
                                 struct arena *arena, struct job *jobs, size_t *n,
                                 struct claim_info *info, struct pawl_error *e)
 {
     assert(want <= LIMIT_CONCURRENCY);
-    return st->ops->effect_lease(st, lane, want, arena, jobs, n, info, e);
+    return st->ops->effect_lease(st, lane, want, alone, arena, jobs, n, info, e);
 }
 
 enum pawl_rc store_stmt_query(struct store *st, struct store_stmt *s, const struct sql_value *v,
@@ -341,4 +352,9 @@ void *store_raw(struct store *st, bool on)
 const char *store_raw_refused(struct store *st)
 {
     return st->ops->raw_refused(st);
+}
+
+bool store_stmt_has(struct store *st, const struct store_stmt *s, const char *name)
+{
+    return st->ops->stmt_has(st, s, name);
 }

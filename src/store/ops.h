@@ -23,6 +23,8 @@ struct store_ops {
     enum pawl_rc (*discard)(struct store *, int64_t, const char *, struct pawl_error *);
     enum pawl_rc (*pause)(struct store *, const char *, const char *, bool, struct pawl_error *);
     enum pawl_rc (*queues)(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
+    enum pawl_rc (*queue_known)(struct store *, const char *, bool *, char *, size_t,
+                                struct pawl_error *);
     enum pawl_rc (*stats)(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
     enum pawl_rc (*check)(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
     enum pawl_rc (*prune)(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
@@ -32,6 +34,7 @@ struct store_ops {
     enum pawl_rc (*worker_join)(struct store *, char *, int *, struct pawl_error *);
     enum pawl_rc (*worker_attach)(struct store *, const char *, int, struct pawl_error *);
     bool (*worker_beat)(struct store *);
+    int64_t (*worker_stamp)(struct store *);
     void (*worker_orderly)(struct store *);
     enum pawl_rc (*worker_leave)(struct store *, struct pawl_error *);
     enum pawl_rc (*turn)(struct store *, struct settle *, size_t, const struct lane *, size_t, bool,
@@ -77,14 +80,14 @@ struct store_ops {
     enum pawl_rc (*holds)(struct store *, const struct job *, bool *, struct pawl_error *);
     enum pawl_rc (*effect_resume)(struct store *, const struct lane *, struct job *, size_t,
                                   struct pawl_error *);
-    enum pawl_rc (*effect_lease)(struct store *, const struct lane *, size_t, struct arena *,
+    enum pawl_rc (*effect_lease)(struct store *, const struct lane *, size_t, bool, struct arena *,
                                  struct job *, size_t *, struct claim_info *, struct pawl_error *);
     enum pawl_rc (*effect_enqueue)(struct store *, const struct pawl_request *, size_t,
                                    struct pawl_enqueued *, size_t *, struct pawl_error *);
     enum pawl_rc (*stmt_query)(struct store *, struct store_stmt *, const struct sql_value *,
                                size_t,
                                store_row_fn *, void *, struct pawl_error *);
-    bool (*stmt_has)(const struct store_stmt *, const char *);
+    bool (*stmt_has)(struct store *, const struct store_stmt *, const char *);
     void *(*raw)(struct store *, bool);
     const char *(*raw_refused)(struct store *);
     int (*wake_fd)(struct store *);

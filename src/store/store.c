@@ -102,6 +102,9 @@ static enum pawl_rc text_rule(const char *what, const char *s, bool may_be_empty
 
     if (s == NULL || (may_be_empty && *s == '\0'))
         return PAWL_OK;
+    if (*s == '\0')
+        return pawl_fail(e, PAWL_BADDATA, "%s \"\" is empty: leave it out, or give 1..255 bytes",
+                         what);
     if (!key_ok(s, &why))
         return pawl_fail(e, PAWL_BADDATA, "%s \"%.80s\": %s", what, s, why);
     return PAWL_OK;
@@ -153,7 +156,7 @@ static enum pawl_rc numbers_rule(const struct pawl_request *r, struct pawl_error
     return PAWL_OK;
 }
 
-static enum pawl_rc request_rule(struct pawl_request *r, struct pawl_error *e)
+enum pawl_rc store_request_rule(struct pawl_request *r, struct pawl_error *e)
 {
     const char *why = NULL;
     enum pawl_rc rc;
@@ -171,8 +174,6 @@ static enum pawl_rc request_rule(struct pawl_request *r, struct pawl_error *e)
     }
     if ((rc = json_rule("args", r->args, r->args_bytes, LIMIT_ARGS_BYTES, false, e)) != PAWL_OK)
         return rc;
-    if (r->key != NULL && *r->key == '\0')
-        return pawl_fail(e, PAWL_BADDATA, "key \"\" is empty: leave it out, or give 1..255 bytes");
     if ((rc = text_rule("key", r->key, false, e)) != PAWL_OK ||
         (rc = text_rule("source", r->source, true, e)) != PAWL_OK ||
         (rc = text_rule("entity", r->entity, false, e)) != PAWL_OK ||
@@ -182,8 +183,12 @@ static enum pawl_rc request_rule(struct pawl_request *r, struct pawl_error *e)
     return numbers_rule(r, e);
 }
 
-enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
-                           struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+typedef enum pawl_rc enqueue_fn(struct store *, const struct pawl_request *, size_t,
+                                struct pawl_enqueued *, size_t *, struct pawl_error *);
+
+static enum pawl_rc enqueue_by(enqueue_fn *fn, struct store *st, const struct pawl_request *req,
+                               size_t n, struct pawl_enqueued *out, size_t *bad_i,
+                               struct pawl_error *e)
 {
     struct arena a = {0};
     struct pawl_request *copy;
@@ -201,13 +206,25 @@ enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, siz
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         copy[i] = req[i];
-        if ((rc = request_rule(&copy[i], e)) != PAWL_OK)
+        if ((rc = store_request_rule(&copy[i], e)) != PAWL_OK)
             *bad_i = i;
     }
     if (rc == PAWL_OK)
-        rc = st->ops->enqueue(st, copy, n, out, bad_i, e);
+        rc = fn(st, copy, n, out, bad_i, e);
     arena_free(&a);
     return rc;
+}
+
+enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                           struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    return enqueue_by(st->ops->enqueue, st, req, n, out, bad_i, e);
+}
+
+enum pawl_rc store_effect_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                                  struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    return enqueue_by(st->ops->effect_enqueue, st, req, n, out, bad_i, e);
 }
 
 enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay *how,

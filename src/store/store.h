@@ -42,6 +42,10 @@ void store_describe(struct store *st, struct buf *out);/* engine, version, link 
 enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
                            struct pawl_enqueued *out, size_t *bad_i,
                                struct pawl_error *e) PAWL_MUST_USE;
+/* What every door asks of a request (doc/schema.md); fills in what may be left out: args,
+ * args_bytes.
+ * OK | BADARG BADDATA TOOBIG */
+enum pawl_rc store_request_rule(struct pawl_request *r, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
                         struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx,
@@ -62,6 +66,9 @@ enum pawl_rc store_pause(struct store *st, const char *queue, const char *task, 
                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_queues(struct store *st, pawl_queue_fn *fn, void *ctx,
                           struct pawl_error *e) PAWL_MUST_USE;
+/* Is there a queue of this name? If not, near gets the nearest one's name, or "". */
+enum pawl_rc store_queue_known(struct store *st, const char *queue, bool *known, char *near,
+                               size_t near_n, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx,
                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
@@ -106,6 +113,8 @@ void store_worker_orderly(struct store *st);
  * side directory), so that others will take it for dead within a lease: it must give its jobs back.
  * */
 bool store_worker_beat(struct store *st);
+/* The boot time of the last stamp: by a beat, or while it waited for the store. 0: no worker. */
+int64_t store_worker_stamp(struct store *st);
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 
 /* What a worker serves. */
@@ -187,7 +196,7 @@ enum pawl_rc store_effect_resume(struct store *st, const struct lane *lane, stru
                                  size_t n, struct pawl_error *e) PAWL_MUST_USE;
 /* Lease at most `want` more jobs in the open transaction of a resumed batch, when all of its jobs
  * are done and before _commit: theirs if and only if it commits. Arguments as store_turn. */
-enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want,
+enum pawl_rc store_effect_lease(struct store *st, const struct lane *lane, size_t want, bool alone,
                                 struct arena *arena, struct job *jobs, size_t *n,
                                 struct claim_info *info, struct pawl_error *e) PAWL_MUST_USE;
 /* Name job i as the one in hand (blame) and open its savepoint. */
@@ -242,7 +251,7 @@ enum pawl_rc store_stmt_query(struct store *st, struct store_stmt *s, const stru
                               size_t n, store_row_fn *fn, void *ctx,
                               struct pawl_error *e) PAWL_MUST_USE;
 /* Does the statement have a parameter of this name (without its colon)? */
-bool store_stmt_has(const struct store_stmt *s, const char *name);
+bool store_stmt_has(struct store *st, const struct store_stmt *s, const char *name);
 /* Enqueue inside the open effect transaction: as store_enqueue, but committed or undone with it. On
  * an error nothing of this call is left. */
 enum pawl_rc store_effect_enqueue(struct store *st, const struct pawl_request *req, size_t n,

@@ -54,6 +54,9 @@ struct sqlite {
     int64_t data_version;
     /* the effect transaction */
     struct job *batch; size_t batch_n, hand; bool effect_open;
+    bool leased_batch;         /* its jobs are leased to us: the fence is the running row */
+    bool raw;                  /* a handler of the linking program has our handle */
+    const char *raw_refused;   /* what it was refused first */
     bool savepoint;            /* a job is in hand, and has a savepoint unless the batch is plain */
     bool plain, plain_saved;   /* one savepoint for the batch, since things went well; it is set */
     int64_t smooth, smooth_min; /* jobs in a row that needed none; how many make a plain batch */
@@ -73,6 +76,7 @@ static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(
 /* sl_conn.c: the connection */
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;
 void sl_disconnect(struct sqlite *sl);
+enum pawl_rc sl_explain_denied(struct sqlite *sl, enum pawl_rc rc, struct pawl_error *e);
 enum pawl_rc sl_same_file(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_reopen(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 /* Map the connection's last error to a result code, and say it. */
@@ -127,6 +131,15 @@ enum pawl_rc sl_take_ready(struct sqlite *sl, int64_t task_id, const struct job 
 enum pawl_rc sl_put_ready(struct sqlite *sl, int64_t task_id, const struct job *job,
                           const struct decision *d, struct pawl_error *e) PAWL_MUST_USE;
 
+/* sl_leased.c: DELETE under the lease, *ok = exactly one row; a claim; back as it was */
+enum pawl_rc sl_fence(struct sqlite *sl, const struct job *job, bool *ok,
+                      struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_lease(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+                      struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
+                      struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc sl_unclaim(struct sqlite *sl, const struct job *job, int64_t task_id,
+                        struct pawl_error *e) PAWL_MUST_USE;
+
 /* The running rows of a worker, as jobs, with their task ids (sl_reap.c). */
 enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, struct job **jobs,
                         int64_t **task_ids, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
@@ -157,6 +170,7 @@ SL_VERB sl_is_stale(struct store *, int64_t, bool *, struct pawl_error *);
 SL_VERB sl_discard(struct store *, int64_t, const char *, struct pawl_error *);
 SL_VERB sl_pause(struct store *, const char *, const char *, bool, struct pawl_error *);
 SL_VERB sl_queues(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
+SL_VERB sl_queue_known(struct store *, const char *, bool *, char *, size_t, struct pawl_error *);
 SL_VERB sl_stats(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
 SL_VERB sl_check(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
 SL_VERB sl_prune(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
@@ -172,6 +186,27 @@ SL_VERB sl_guard(struct store *, const struct lane_task *, const struct job *, e
                  struct pawl_error *);
 SL_VERB sl_effect_begin(struct store *, const struct lane *, size_t, struct arena *, struct job *,
                         size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_effect_resume(struct store *, const struct lane *, struct job *, size_t,
+                         struct pawl_error *);
+SL_VERB sl_effect_lease(struct store *, const struct lane *, size_t, bool, struct arena *,
+                        struct job *, size_t *, struct claim_info *, struct pawl_error *);
+SL_VERB sl_effect_enqueue(struct store *, const struct pawl_request *, size_t,
+                          struct pawl_enqueued *, size_t *, struct pawl_error *);
+SL_VERB sl_holds(struct store *, const struct job *, bool *, struct pawl_error *);
+SL_VERB sl_stmt_query(struct store *, struct store_stmt *, const struct sql_value *, size_t,
+                      store_row_fn *, void *, struct pawl_error *);
+bool sl_stmt_has(struct store *st, const struct store_stmt *s, const char *name);
+void *sl_raw(struct store *st, bool on);
+const char *sl_raw_refused(struct store *st);
+SL_VERB sl_crew_join(struct store *, char *, int *, struct pawl_error *);
+SL_VERB sl_crew_attach(struct store *, const char *, int, struct pawl_error *);
+void sl_crew_beat(struct store *st);
+void sl_crew_leave(struct store *st, const char *id);
+SL_VERB sl_reap_crew(struct store *, const char *, int, enum outcome, casualty_fn *, void *,
+                     struct reap_report *, struct pawl_error *);
+void sl_blame_list(struct store *st, const struct job *jobs, size_t n);
+void sl_blame_hand(struct store *st, size_t i);
+void sl_blame_clear(struct store *st);
 SL_VERB sl_effect_job(struct store *, size_t, struct pawl_error *);
 SL_VERB sl_effect_done(struct store *, const struct lane_task *, const struct job *,
                        const struct finding *, struct pawl_error *);

@@ -60,7 +60,8 @@ static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool a
         return rc;
     if ((rc = sl_take_ready(r->sl, task_id, &job, &ok, e)) != PAWL_OK || !ok)
         return rc;
-    return reap_place(r, &job, task_id, alone ? OUT_LOST : reap_shared(&job), e);
+    return reap_place(r, &job, task_id, !alone ? reap_shared(&job)
+                                        : r->timeout ? OUT_TIMEOUT : OUT_LOST, e);
 }
 
 /* The job in hand died alone if no leased job died with it. In company it becomes a suspect: next,

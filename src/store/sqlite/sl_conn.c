@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -59,6 +61,10 @@ enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what)
     /* The log's shared index has no code of its own for "no space left". */
     if (rc == PAWL_IO && (err == ENOSPC || err == EDQUOT))
         return pawl_fail_native(e, PAWL_FULL, code, "%s: %s (SQLite code %d)", what, strerror(err),
+                                code);
+    if ((code & 0xff) == SQLITE_BUSY)
+        return pawl_fail_native(e, rc, code, "%s: %s by another program's transaction (SQLite code"
+                                " %d); end that one, or try again", what, sqlite3_errmsg(sl->db),
                                 code);
     if (rc == PAWL_OK) /* an error was seen, so the code was overwritten meanwhile */
         rc = PAWL_STORE;
@@ -194,6 +200,39 @@ static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
     return PAWL_OK;
 }
 
+static void dir_of(const char *path, char *out, size_t n)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL)
+        snprintf(out, n, ".");
+    else
+        snprintf(out, n, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* SQLite makes its log, and Pawl its side directory, beside the file: who may not write there can
+ * open nothing, and SQLite's own words for it ("readonly database") mislead. rc stays if that is
+ * not the reason. */
+enum pawl_rc sl_explain_denied(struct sqlite *sl, enum pawl_rc rc, struct pawl_error *e)
+{
+    char dir[PATH_MAX];
+
+    if (rc != PAWL_DENIED && rc != PAWL_IO && rc != PAWL_NOCREATE)
+        return rc;
+    dir_of(sl->path, dir, sizeof dir);
+    if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0)
+        return rc;
+    const int err = errno;
+    if (rc == PAWL_NOCREATE)
+        return pawl_fail_native(e, rc, err, "cannot create %s: its directory %s: %s", sl->path, dir,
+                                strerror(err));
+    if (err != EACCES && err != EPERM && err != EROFS)
+        return rc;
+    return pawl_fail_native(e, PAWL_DENIED, err, "%s: cannot write in its directory %s: %s;"
+                            " SQLite's log and Pawl's side directory lie there, so that even who"
+                            " reads needs write permission on it", sl->path, dir, strerror(err));
+}
+
 static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_error *e)
 {
     struct stat sb;
@@ -207,10 +246,10 @@ static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_erro
                          "%s is not a regular file: give the path of a database file", sl->path);
     if (access(sl->path, R_OK) != 0 && errno == EACCES)
         return pawl_fail_native(e, PAWL_DENIED, code, "%s: permission denied", sl->path);
-    return pawl_fail_native(e, create ? PAWL_NOCREATE : PAWL_IO, code,
-                            "cannot open %s: %s; does its directory exist, and may you write"
-                            " there?",
-                            sl->path, err != 0 ? strerror(err) : sqlite3_errstr(code));
+    const enum pawl_rc rc =
+        pawl_fail_native(e, create ? PAWL_NOCREATE : PAWL_IO, code, "cannot open %s: %s", sl->path,
+                         err != 0 ? strerror(err) : sqlite3_errstr(code));
+    return sl_explain_denied(sl, rc, e);
 }
 
 /* A second hard link would get a log of its own: two logs on one file lose commits. And remember
@@ -283,10 +322,12 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
         goto fail;
     if (rc == PAWL_OK)
         rc = settings(sl, e);
-    if (rc == PAWL_IO && stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
+    if (rc == PAWL_NOTOURS && sqlite3_errcode(sl->db) == SQLITE_NOTADB)
+        rc = pawl_fail_native(e, rc, SQLITE_NOTADB, "%s is not an SQLite database", sl->path);
+    else if (rc == PAWL_IO && stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
         rc = open_failed(sl, create, e);
     else if (rc != PAWL_OK)
-        rc = pawl_wrap(e, "%s", sl->path);
+        rc = sl_explain_denied(sl, pawl_wrap(e, "%s", sl->path), e);
     if (rc != PAWL_OK)
         goto fail;
     return PAWL_OK;

@@ -54,12 +54,53 @@ static void not_smooth(struct sqlite *sl)
                    : sl->smooth_min < SMOOTH_MAX ? sl->smooth_min * 4 : SMOOTH_MAX;
 }
 
+bool sl_effect_alive(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    return sl->db != NULL && sl->in_tx && sqlite3_get_autocommit(sl->db) == 0;
+}
+
+static enum pawl_rc gone(struct pawl_error *e)
+{
+    return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
+}
+
+/* The transaction is open and its jobs are known: write down who they are. */
+static enum pawl_rc batch_opened(struct sqlite *sl, enum blame_kind kind, struct job *jobs,
+                                 size_t n,
+                                 struct pawl_error *e)
+{
+    side_blame_clear(&sl->side);
+    side_blame_batch(&sl->side, kind, sl->env->random(sl->env->ctx), n == 1 && jobs[0].suspect);
+    for (size_t i = 0; i < n; i++)
+        side_blame_job(&sl->side, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
+    sl->batch = jobs;
+    sl->batch_n = n;
+    sl->effect_open = true;
+    sl->leased_batch = kind == BLAME_APPLY;
+    sl->savepoint = false;
+    sl->plain = may_be_plain(sl, jobs, n);
+    sl->plain_saved = false;
+    if (fail_point("batch.claimed")) {
+        sl_effect_rollback(&sl->base);
+        return pawl_fail(e, PAWL_IO, "failpoint batch.claimed");
+    }
+    return PAWL_OK;
+}
+
+/* The fence: who takes the row has decided the job. */
+static enum pawl_rc take(struct sqlite *sl, int64_t task_id, const struct job *job, bool *ok,
+                         struct pawl_error *e)
+{
+    return sl->leased_batch ? sl_fence(sl, job, ok, e) : sl_take_ready(sl, task_id, job, ok, e);
+}
+
 enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t want,
                              struct arena *arena, struct job *jobs, size_t *n,
                              struct claim_info *info, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    uint64_t nonce;
     enum pawl_rc rc;
 
     assert(!sl->effect_open && want <= LIMIT_BATCH);
@@ -76,37 +117,38 @@ enum pawl_rc sl_effect_begin(struct store *st, const struct lane *lane, size_t w
         *n = 0;
         return rc;
     }
-    nonce = st->env->random(st->env->ctx);
-    side_blame_clear(&sl->side);
-    side_blame_batch(&sl->side, nonce, *n == 1 && jobs[0].suspect);
     env_bytes(sl->env, sl->batch_lease, sizeof sl->batch_lease); /* one: it is one transaction */
-    for (size_t i = 0; i < *n; i++) {
+    for (size_t i = 0; i < *n; i++)
         memcpy(jobs[i].lease_id, sl->batch_lease, sizeof jobs[i].lease_id);
-        side_blame_job(&sl->side, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
-    }
-    sl->batch = jobs;
-    sl->batch_n = *n;
-    sl->effect_open = true;
-    sl->savepoint = false;
-    sl->plain = may_be_plain(sl, jobs, *n);
-    sl->plain_saved = false;
-    if (fail_point("batch.claimed")) {
-        sl_effect_rollback(st);
-        return pawl_fail(e, PAWL_IO, "failpoint batch.claimed");
-    }
-    return PAWL_OK;
+    return batch_opened(sl, BLAME_EFFECT, jobs, *n, e);
 }
 
-bool sl_effect_alive(struct store *st)
+enum pawl_rc sl_effect_resume(struct store *st, const struct lane *lane, struct job *jobs, size_t n,
+                              struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    enum pawl_rc rc;
+
+    (void)lane;
+    assert(!sl->effect_open);
+    sl->side.long_turn = true;
+    rc = sl_begin(sl, e);
+    sl->side.long_turn = false;
+    return rc == PAWL_OK ? batch_opened(sl, BLAME_APPLY, jobs, n, e) : rc;
+}
+
+/* What ends and what comes next share the commit. */
+enum pawl_rc sl_effect_lease(struct store *st, const struct lane *lane, size_t want, bool alone,
+                             struct arena *arena, struct job *jobs, size_t *n,
+                             struct claim_info *info, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
 
-    return sl->db != NULL && sl->in_tx && sqlite3_get_autocommit(sl->db) == 0;
-}
-
-static enum pawl_rc gone(struct pawl_error *e)
-{
-    return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
+    assert(sl->effect_open && sl->leased_batch && !sl->savepoint);
+    *n = 0;
+    if (!sl_effect_alive(st))
+        return gone(e);
+    return sl_lease(sl, lane, want, alone, arena, jobs, n, info, e);
 }
 
 /* RELEASE or ROLLBACK TO of the job's savepoint. That it is not there is the handler's doing, not
@@ -161,7 +203,7 @@ enum pawl_rc sl_effect_done(struct store *st, const struct lane_task *t, const s
             return pawl_fail(e, PAWL_FENCED, "job %lld: its version is no longer the newest",
                              (long long)job->id);
     }
-    if ((rc = sl_take_ready(sl, t->id, job, &ok, e)) != PAWL_OK)
+    if ((rc = take(sl, t->id, job, &ok, e)) != PAWL_OK)
         return rc;
     if (!ok)
         return pawl_fail(e, PAWL_FENCED, "job %lld was decided by somebody else",
@@ -258,7 +300,7 @@ static enum pawl_rc verdicts_inside(struct sqlite *sl, struct settle *s, size_t 
             return rc;
         const int64_t task_id = row ? sqlite3_column_int64(q, 0) : s[i].task_id;
         sqlite3_reset(q);
-        if ((rc = sl_take_ready(sl, task_id, s[i].job, &ok, e)) != PAWL_OK)
+        if ((rc = take(sl, task_id, s[i].job, &ok, e)) != PAWL_OK)
             return rc;
         results[i] = ok ? SETTLE_OK : SETTLE_FENCED;
         rc = !ok ? sl_count(sl, "fenced", 1, e)

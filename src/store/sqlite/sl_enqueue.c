@@ -364,3 +364,32 @@ enum pawl_rc sl_enqueue(struct store *st, const struct pawl_request *req, size_t
     }
     return rc;
 }
+
+/* On an error part of it may be there: the caller undoes its job, whose run cannot succeed now. */
+enum pawl_rc sl_effect_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                               struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const bool guarded = sl->guarded;
+    struct memo memo = {.used = 0};
+    int64_t dups = 0;
+    enum pawl_rc rc = PAWL_OK;
+
+    *bad_i = n;
+    memset(out, 0, n * sizeof *out);
+    if (!sl_effect_alive(st))
+        return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
+    sl->guarded = false; /* our own statements, although a handler runs */
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++)
+        if ((rc = enqueue_one(sl, &req[i], &memo, st->env->wall_us(st->env->ctx), &out[i], &dups,
+                              e)) != PAWL_OK)
+            *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
+    if (rc == PAWL_OK && dups > 0)
+        rc = sl_count(sl, "duplicates", dups, e);
+    sl->guarded = guarded;
+    for (size_t i = 0; i < n && rc != PAWL_OK; i++) {
+        free(out[i].result);
+        out[i].result = NULL;
+    }
+    return rc;
+}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_guard.c - tasks and their policies; the version guard's question; what is left to do. */
+/* sl_guard.c - tasks and their policies; the version guard's question. */
 #include <assert.h>
 #include <string.h>
 #include "base/err.h"
@@ -171,72 +171,5 @@ enum pawl_rc sl_is_stale(struct store *st, int64_t id, bool *stale, struct pawl_
         (rc = sl_guard(st, &t, &job, &g, e)) == PAWL_OK)
         *stale = g == GUARD_OLDER || g == GUARD_SAME;
     arena_free(&a);
-    return rc;
-}
-
-static bool listed(const struct lane *lane, const char *queue)
-{
-    for (size_t i = 0; i < lane->queues_n; i++)
-        if (strcmp(lane->queues[i], queue) == 0)
-            return true;
-    return lane->queues_n == 0;
-}
-
-/* Per queue of a task: counts grouped by what the worker must know before it may say "empty". */
-static enum pawl_rc pending_of(struct sqlite *sl, const struct lane *lane, int64_t task_id,
-                               int64_t now_us, sqlite3_stmt *q, struct pending *out,
-                               struct pawl_error *e)
-{
-    bool row = true;
-    enum pawl_rc rc;
-
-    sqlite3_reset(q);
-    sqlite3_bind_int64(q, 1, task_id);
-    sqlite3_bind_int64(q, 2, now_us);
-    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
-        const char *queue = (const char *)sqlite3_column_text(q, 0);
-        const int64_t n_due = sqlite3_column_int64(q, 2), n_again = sqlite3_column_int64(q, 3);
-        const int64_t n_later = sqlite3_column_int64(q, 4), n_run = sqlite3_column_int64(q, 5);
-
-        if (!listed(lane, queue))
-            continue;
-        out->running += n_run;
-        out->later += n_later;
-        if (sqlite3_column_int(q, 1) != 0) {
-            out->paused += n_due + n_again;
-        } else {
-            out->due += n_due;
-            out->retrying += n_again;
-        }
-    }
-    return rc;
-}
-
-enum pawl_rc sl_pending(struct store *st, const struct lane *lane, struct pending *out,
-                        struct pawl_error *e)
-{
-    struct sqlite *sl = sl_of(st);
-    const int64_t now_us = st->env->wall_us(st->env->ctx);
-    sqlite3_stmt *q = NULL;
-    enum pawl_rc rc = PAWL_OK;
-
-    memset(out, 0, sizeof *out);
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
-        return rc;
-    if (sqlite3_prepare_v2(sl->db,
-            "SELECT q.name, q.paused OR t.paused,"
-            " sum(w.what = 'due'), sum(w.what = 'again'), sum(w.what = 'later'), sum(w.what ="
-            " 'run')"
-            " FROM (SELECT task_id, queue_id, CASE WHEN run_at_us <= ?2 THEN 'due'"
-            "         WHEN runs > 0 THEN 'again' ELSE 'later' END AS what"
-            "         FROM pawl_x_ready WHERE task_id = ?1 AND " SL_SANE
-            "       UNION ALL SELECT task_id, queue_id, 'run' FROM pawl_x_running WHERE task_id ="
-            " ?1) w"
-            " JOIN pawl_x_queue q ON q.id = w.queue_id JOIN pawl_x_task t ON t.id = w.task_id"
-            " GROUP BY q.id", -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "pending");
-    for (size_t i = 0; i < lane->tasks_n && rc == PAWL_OK; i++)
-        rc = pending_of(sl, lane, lane->tasks[i].id, now_us, q, out, e);
-    sqlite3_finalize(q);
     return rc;
 }

@@ -86,16 +86,12 @@ static bool harmless_pragma(const char *name, const char *arg)
 /* What users' statements may not do. inner: the innermost trigger or view, so that our own door
  * (INSERT INTO pawl_enqueue) may write our tables. Reading private tables through our views is
  * fine; directly it is refused: they are not the contract. */
-static int on_authorize(void *ctx, int action, const char *a, const char *b, const char *db,
-                        const char *inner)
+static int authorize(struct sqlite *sl, int action, const char *a, const char *b,
+                     const char *inner)
 {
-    struct sqlite *sl = ctx;
     const bool ours = inner != NULL && sqlite3_strnicmp(inner, "pawl_", 5) == 0 &&
                       sqlite3_strnicmp(inner, "pawl_x_", 7) != 0;
 
-    (void)db;
-    if (!sl->guarded)
-        return SQLITE_OK;
     switch (action) {
     case SQLITE_TRANSACTION: sl->refused = "BEGIN, COMMIT or ROLLBACK"; return SQLITE_DENY;
     case SQLITE_SAVEPOINT: sl->refused = "SAVEPOINT or RELEASE"; return SQLITE_DENY;
@@ -125,6 +121,20 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
         return SQLITE_OK;
     default: return SQLITE_OK;
     }
+}
+
+static int on_authorize(void *ctx, int action, const char *a, const char *b, const char *db,
+                        const char *inner)
+{
+    struct sqlite *sl = ctx;
+
+    (void)db;
+    if (!sl->guarded)
+        return SQLITE_OK;
+    const int answer = authorize(sl, action, a, b, inner);
+    if (answer != SQLITE_OK && sl->raw && sl->raw_refused == NULL)
+        sl->raw_refused = sl->refused;
+    return answer;
 }
 
 void sl_hooks(struct sqlite *sl)

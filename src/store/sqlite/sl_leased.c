@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "store/sqlite/sl.h"
 
-static enum pawl_rc fence(struct sqlite *sl, const struct job *job, bool *ok, struct pawl_error *e)
+enum pawl_rc sl_fence(struct sqlite *sl, const struct job *job, bool *ok, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
@@ -71,7 +71,7 @@ static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct
         }
     }
 
-    if ((rc = fence(sl, s->job, &ok, e)) != PAWL_OK)
+    if ((rc = sl_fence(sl, s->job, &ok, e)) != PAWL_OK)
         return rc;
     if (!ok) {
         if ((rc = was_mine(sl, s->job, &ok, e)) != PAWL_OK)
@@ -125,6 +125,22 @@ static enum pawl_rc lease_one(struct sqlite *sl, const struct lane *lane, const 
     return sl_run(sl, q, e);
 }
 
+enum pawl_rc sl_lease(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+                      struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
+                      struct pawl_error *e)
+{
+    enum pawl_rc rc = sl_choose(sl, lane, want, alone, arena, jobs, n, info, e);
+
+    if (rc != PAWL_OK)
+        return pawl_wrap(e, "claim");
+    for (size_t i = 0; i < *n; i++) {
+        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
+        if ((rc = lease_one(sl, lane, &jobs[i], e)) != PAWL_OK)
+            return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
+    }
+    return PAWL_OK;
+}
+
 static enum pawl_rc turn_inside(struct sqlite *sl, struct settle *s, size_t n,
                                 const struct lane *lane, size_t want, bool alone,
                                 struct arena *arena, struct job *jobs, size_t *jobs_n,
@@ -136,14 +152,7 @@ static enum pawl_rc turn_inside(struct sqlite *sl, struct settle *s, size_t n,
     for (size_t i = 0; i < n; i++)
         if ((rc = settle_one(sl, &s[i], lane, &results[i], e)) != PAWL_OK)
             return pawl_wrap(e, "settle job %lld", (long long)s[i].job->id);
-    if ((rc = sl_choose(sl, lane, want, alone, arena, jobs, jobs_n, info, e)) != PAWL_OK)
-        return pawl_wrap(e, "claim");
-    for (size_t i = 0; i < *jobs_n; i++) {
-        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
-        if ((rc = lease_one(sl, lane, &jobs[i], e)) != PAWL_OK)
-            return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
-    }
-    return PAWL_OK;
+    return sl_lease(sl, lane, want, alone, arena, jobs, jobs_n, info, e);
 }
 
 enum pawl_rc sl_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
@@ -187,14 +196,14 @@ out:
     return rc;
 }
 
-/* Put back a running row that this worker holds in the store but does not know of. */
-static enum pawl_rc unclaim(struct sqlite *sl, const struct job *job, int64_t task_id,
-                            struct pawl_error *e)
+/* Put back a running row whose job was never started. */
+enum pawl_rc sl_unclaim(struct sqlite *sl, const struct job *job, int64_t task_id,
+                        struct pawl_error *e)
 {
     const struct decision d = { .to = PAWL_STATE_READY, .n = job->n, .keep_place = true,
                                 .suspect = job->suspect };
     bool ok = false;
-    enum pawl_rc rc = fence(sl, job, &ok, e);
+    enum pawl_rc rc = sl_fence(sl, job, &ok, e);
 
     return rc == PAWL_OK && ok ? sl_put_ready(sl, task_id, job, &d, e) : rc;
 }
@@ -238,7 +247,7 @@ enum pawl_rc sl_resolve(struct store *st, struct settle *s, size_t n, const int6
         rc = sl_rows_of(sl, sl->side.id, &a, &rows, &tasks, &rows_n, e);
     for (size_t i = 0; i < rows_n && rc == PAWL_OK; i++)
         if (!known(held_ids, held_n, s, n, &rows[i]))
-            rc = unclaim(sl, &rows[i], tasks[i], e);
+            rc = sl_unclaim(sl, &rows[i], tasks[i], e);
     if (rc == PAWL_OK)
         rc = sl_commit(sl, e);
     else
@@ -265,4 +274,14 @@ enum pawl_rc sl_held(struct store *st, int64_t *ids, size_t room, size_t *n, str
         ids[(*n)++] = sqlite3_column_int64(q, 0);
     sqlite3_reset(q);
     return rc;
+}
+
+enum pawl_rc sl_holds(struct store *st, const struct job *job, bool *yes, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    enum pawl_rc rc = PAWL_OK;
+
+    if (sl->db == NULL)
+        rc = sl_connect(sl, false, e);
+    return rc == PAWL_OK ? by_lease(sl, SLQ_HELD_BY, job, yes, e) : rc;
 }

@@ -163,11 +163,11 @@ enum pawl_rc sl_put_done(struct sqlite *sl, const struct job *job, const struct 
 static enum pawl_rc put_attempt(struct sqlite *sl, const struct settle *s, struct pawl_error *e)
 {
     const struct finding *f = s->found;
-    static char host[64];
+    char host[64] = "";
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
-    if (host[0] == '\0' && gethostname(host, sizeof host - 1) != 0)
+    if (gethostname(host, sizeof host - 1) != 0)
         memcpy(host, "unknown", sizeof "unknown");
     if ((rc = sl_q(sl, SLQ_ATTEMPT_PUT, &q, e)) != PAWL_OK)
         return rc;

@@ -120,6 +120,13 @@ static bool op_beat(struct store *st)
     return side_there(&sl->side);
 }
 
+static int64_t op_stamp(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    return sl->side.w != NULL ? atomic_load(&sl->side.w->beat_boot_us) : 0;
+}
+
 static void op_orderly(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
@@ -127,6 +134,8 @@ static void op_orderly(struct store *st)
     if (sl->side.w == NULL)
         return;
     atomic_store(&sl->side.w->orderly, 1);
+    for (size_t i = 0; i < sl->side.crew_n; i++)
+        atomic_store(&sl->side.crew[i].w->orderly, 1);
     side_blame_clear(&sl->side);
 }
 
@@ -177,10 +186,11 @@ static const struct store_ops ops = {
     .close = op_close, .describe = op_describe, .enqueue = sl_enqueue, .jobs = sl_jobs,
     .job = sl_job, .attempts = sl_attempts, .cancel = sl_cancel, .run_now = sl_run_now,
     .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
-    .queues = sl_queues, .stats = sl_stats, .check = sl_check, .prune = sl_prune,
+    .queues = sl_queues, .queue_known = sl_queue_known, .stats = sl_stats, .check = sl_check,
+    .prune = sl_prune,
     .task_declare = sl_task_declare, .worker_join = op_join, .worker_attach = op_attach,
-    .worker_orderly = op_orderly, .worker_beat = op_beat, .worker_leave = op_leave, .turn = sl_turn,
-        .resolve = sl_resolve,
+    .worker_orderly = op_orderly, .worker_beat = op_beat, .worker_stamp = op_stamp,
+    .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
     .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin,
         .effect_job = sl_effect_job,
     .effect_done = sl_effect_done, .effect_undo = sl_effect_undo, .effect_alive = sl_effect_alive,
@@ -189,6 +199,12 @@ static const struct store_ops ops = {
     .scratch_begin = sl_scratch_begin, .scratch_end = sl_scratch_end,
     .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
     .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
+    .reap_crew = sl_reap_crew, .crew_join = sl_crew_join, .crew_attach = sl_crew_attach,
+    .crew_beat = sl_crew_beat, .crew_leave = sl_crew_leave, .blame_list = sl_blame_list,
+    .blame_hand = sl_blame_hand, .blame_clear = sl_blame_clear, .holds = sl_holds,
+    .effect_resume = sl_effect_resume, .effect_lease = sl_effect_lease,
+    .effect_enqueue = sl_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
+    .raw = sl_raw, .raw_refused = sl_raw_refused,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
     .in_hand = op_in_hand,
@@ -242,6 +258,18 @@ static enum pawl_rc refuse_network(const char *path, struct pawl_error *e)
     return PAWL_OK;
 }
 
+static enum pawl_rc open_side(struct sqlite *sl, struct pawl_error *e)
+{
+    struct pawl_error was = {.rc = PAWL_OK};
+    enum pawl_rc rc = side_open(&sl->side, sl->path, &was);
+
+    if (rc == PAWL_OK)
+        return rc;
+    pawl_fail_native(e, rc, was.native, "%s%s", was.msg, rc != PAWL_DENIED ? ""
+                     : "; this user needs to read and write it and what is in it");
+    return sl_explain_denied(sl, rc, e);
+}
+
 enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, struct store **out,
                                struct pawl_error *e)
 {
@@ -252,7 +280,7 @@ enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, str
     if (sl == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = refuse_network(path, e)) == PAWL_OK && (rc = sl_connect(sl, false, e)) == PAWL_OK &&
-        (rc = side_open(&sl->side, sl->path, e)) == PAWL_OK) {
+        (rc = open_side(sl, e)) == PAWL_OK) {
         *out = &sl->base;
         return PAWL_OK;
     }
@@ -270,7 +298,7 @@ enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, boo
     if (sl == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = sl_connect(sl, true, e)) == PAWL_OK && (rc = refuse_network(path, e)) == PAWL_OK &&
-        (rc = side_open(&sl->side, sl->path, e)) == PAWL_OK)
+        (rc = open_side(sl, e)) == PAWL_OK)
         rc = sl_migrate(sl, true, &made, e);
     if (rc == PAWL_OK && created != NULL)
         *created = made;

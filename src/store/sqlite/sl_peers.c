@@ -36,36 +36,110 @@ static struct side_worker *map_worker(int fd, bool write)
     return p == MAP_FAILED ? NULL : p;
 }
 
-enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
-                       struct pawl_error *e)
+/* What a new worker file begins with. */
+struct birth { int64_t lease_us, boot_us; const char *parent; };
+
+/* Make the file of worker `id`, locked. *fd and *w are the caller's, also on an error. */
+static enum pawl_rc make_file(struct side *s, const char *id, const struct birth *b, int *fd,
+                              struct side_worker **w, struct pawl_error *e)
 {
     char name[40], temp[48];
 
-    assert(s->worker_fd < 0);
-    snprintf(s->id, sizeof s->id, "%016" PRIx64, rnd);
-    file_name(name, s->id);
-    snprintf(temp, sizeof temp, "new-%s", s->id);
+    file_name(name, id);
+    snprintf(temp, sizeof temp, "new-%s", id);
     /* Lock before the name appears: a reaper must never see a fresh file with a free lock. */
-    s->worker_fd = openat(s->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (s->worker_fd < 0 || !side_room(s->worker_fd, sizeof(struct side_worker)) ||
-        flock(s->worker_fd, LOCK_EX | LOCK_NB) != 0 ||
-        (s->w = map_worker(s->worker_fd, true)) == NULL) {
+    *fd = openat(s->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (*fd < 0 || !side_room(*fd, sizeof **w) || flock(*fd, LOCK_EX | LOCK_NB) != 0 ||
+        (*w = map_worker(*fd, true)) == NULL) {
         const enum pawl_rc rc = pawl_fail_errno(e, errno, "worker file %s", temp);
 
         (void)unlinkat(s->dir_fd, temp, 0);
         return rc;
     }
-    side_share(s->worker_fd, s->share);
-    s->w->magic = SIDE_MAGIC;
-    clock_boot_id(s->w->boot_id);
-    if (gethostname(s->w->host, sizeof s->w->host - 1) != 0)
-        s->w->host[0] = '\0';
-    s->w->pid = getpid();
-    s->w->lease_us = lease_us;
-    atomic_store(&s->w->beat_boot_us, boot_us);
+    side_share(*fd, s->share);
+    (*w)->magic = SIDE_MAGIC;
+    clock_boot_id((*w)->boot_id);
+    if (gethostname((*w)->host, sizeof (*w)->host - 1) != 0)
+        (*w)->host[0] = '\0';
+    (*w)->pid = getpid();
+    (*w)->lease_us = b->lease_us;
+    (*w)->serial = b->parent != NULL;
+    snprintf((*w)->parent, sizeof (*w)->parent, "%s", b->parent != NULL ? b->parent : "");
+    atomic_store(&(*w)->beat_boot_us, b->boot_us);
     if (renameat(s->dir_fd, temp, s->dir_fd, name) != 0)
         return pawl_fail_errno(e, errno, "worker file %s", name);
     return PAWL_OK;
+}
+
+enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
+                       struct pawl_error *e)
+{
+    const struct birth b = { .lease_us = lease_us, .boot_us = boot_us };
+
+    assert(s->worker_fd < 0);
+    snprintf(s->id, sizeof s->id, "%016" PRIx64, rnd);
+    return make_file(s, s->id, &b, &s->worker_fd, &s->w, e);
+}
+
+/* --- files for runners --- */
+
+static void forget_crew(struct side_crew *c)
+{
+    if (c->w != NULL)
+        munmap(c->w, sizeof *c->w);
+    if (c->fd >= 0)
+        close(c->fd);
+}
+
+enum pawl_rc side_crew_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
+                            struct side_crew **out, struct pawl_error *e)
+{
+    const struct birth b = { .lease_us = lease_us, .boot_us = boot_us, .parent = s->id };
+    struct side_crew *more = realloc(s->crew, (s->crew_n + 1) * sizeof *more);
+    enum pawl_rc rc;
+
+    if (more == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    s->crew = more;
+    *out = &s->crew[s->crew_n];
+    **out = (struct side_crew){ .fd = -1 };
+    snprintf((*out)->id, sizeof (*out)->id, "%016" PRIx64, rnd);
+    rc = make_file(s, (*out)->id, &b, &(*out)->fd, &(*out)->w, e);
+    if (rc == PAWL_OK)
+        s->crew_n++;
+    else
+        forget_crew(*out);
+    return rc;
+}
+
+struct side_crew *side_crew_find(struct side *s, const char *id)
+{
+    for (size_t i = 0; i < s->crew_n; i++)
+        if (strcmp(s->crew[i].id, id) == 0)
+            return &s->crew[i];
+    return NULL;
+}
+
+void side_crew_leave(struct side *s, const char *id)
+{
+    struct side_crew *c = side_crew_find(s, id);
+    char name[40];
+
+    if (c == NULL)
+        return;
+    file_name(name, id);
+    unlinkat(s->dir_fd, name, 0);
+    forget_crew(c);
+    *c = s->crew[--s->crew_n];
+}
+
+void side_crew_close(struct side *s)
+{
+    for (size_t i = 0; i < s->crew_n; i++)
+        forget_crew(&s->crew[i]);
+    free(s->crew);
+    s->crew = NULL;
+    s->crew_n = 0;
 }
 
 enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_error *e)
@@ -82,8 +156,12 @@ enum pawl_rc side_attach(struct side *s, const char *id, int fd, struct pawl_err
 
 void side_beat(const struct side *s)
 {
+    const int64_t boot_us = env_real()->boot_us(env_real()->ctx);
+
     if (s->w != NULL && !s->runner)
-        atomic_store(&s->w->beat_boot_us, env_real()->boot_us(env_real()->ctx));
+        atomic_store(&s->w->beat_boot_us, boot_us);
+    for (size_t i = 0; i < s->crew_n; i++)
+        atomic_store(&s->crew[i].w->beat_boot_us, boot_us);
 }
 
 void side_leave(struct side *s)
@@ -217,12 +295,13 @@ void side_forget(struct side *s, struct side_peer *p, bool unlink_it)
 
 /* --- blame: who is in hand, written before each job --- */
 
-void side_blame_batch(struct side *s, uint64_t nonce, bool alone)
+void side_blame_batch(struct side *s, enum blame_kind kind, uint64_t nonce, bool alone)
 {
     if (s->w == NULL)
         return;
     assert(atomic_load(&s->w->blame.phase) == BLAME_IDLE);
-    s->w->blame.n = 0;
+    s->w->blame.n = s->w->blame.hand = 0;
+    s->w->blame.kind = kind;
     s->w->blame.nonce = nonce;
     s->w->blame.alone = alone;
 }

@@ -372,6 +372,8 @@ enum pawl_rc sl_pause(struct store *st, const char *queue, const char *task, boo
 {
     struct sqlite *sl = sl_of(st);
     sqlite3_stmt *q = NULL;
+    char near[LIMIT_NAME_BYTES + 8] = "";
+    bool known = false;
     enum pawl_rc rc;
 
     assert((queue == NULL) != (task == NULL));
@@ -381,10 +383,13 @@ enum pawl_rc sl_pause(struct store *st, const char *queue, const char *task, boo
         goto out;
     sl_text(q, 1, queue != NULL ? queue : task);
     sqlite3_bind_int(q, 2, paused);
-    if ((rc = sl_run(sl, q, e)) == PAWL_OK && sqlite3_changes(sl->db) != 1)
-        rc = pawl_fail(e, PAWL_NOTFOUND, "no %s \"%s\" in this store", queue != NULL ? "queue"
-                       : "task",
-                       queue != NULL ? queue : task);
+    if ((rc = sl_run(sl, q, e)) != PAWL_OK || sqlite3_changes(sl->db) == 1)
+        goto out;
+    if (queue != NULL && (rc = sl_queue_known(st, queue, &known, near, sizeof near, e)) != PAWL_OK)
+        goto out;
+    rc = pawl_fail(e, PAWL_NOTFOUND, "no %s \"%s\" in this store%s%s", queue != NULL ? "queue"
+                   : "task", queue != NULL ? queue : task, *near != '\0' ? "; the nearest is " : "",
+                   near);
 out:
     return finish(sl, rc, e);
 }

@@ -162,8 +162,8 @@ static enum pawl_rc read_batch(struct sqlite *sl, const struct pawl_prune_opts *
 }
 
 /* What was seen to go is read again under the lock, and goes. */
-static enum pawl_rc remove_batch(struct sqlite *sl, const struct pawl_prune_opts *how, int64_t after,
-                                 int64_t room, struct arena *a, struct batch *b,
+static enum pawl_rc remove_batch(struct sqlite *sl, const struct pawl_prune_opts *how,
+                                 int64_t after, int64_t room, struct arena *a, struct batch *b,
                                  struct pawl_pruned *out, struct pawl_error *e)
 {
     enum pawl_rc rc = sl_begin(sl, e);

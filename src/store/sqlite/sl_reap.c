@@ -138,9 +138,8 @@ enum pawl_rc reap_place(struct reaper *r, struct job *job, int64_t task_id, enum
     return sl_place(r->sl, &s, e);
 }
 
-/* A running row of the worker, taken under the lease it was read with. */
-static enum pawl_rc put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
-                             struct pawl_error *e)
+enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
+                           struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
@@ -176,26 +175,48 @@ static enum outcome verdict_on(const struct side_peer *peer, const struct job *j
     return only_one ? OUT_LOST : reap_shared(job);
 }
 
-static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer, struct pawl_error *e)
+/* A worker that runs its leased jobs one at a time, and died: its last words say which. */
+static enum pawl_rc reap_alone(struct reaper *r, const struct side_peer *peer, struct pawl_error *e)
+{
+    const struct side_worker *w = peer->w;
+    const enum outcome hand = atomic_load(&w->orderly) != 0 ? OUT_RELEASED
+                            : w->parent[0] != '\0' ? OUT_SUSPECT /* its supervisor died, too */
+                            : OUT_LOST;
+    enum pawl_rc rc = reap_serial(r, &w->blame, hand, e);
+
+    if (rc == PAWL_OK && w->blame.kind == BLAME_EFFECT && hand != OUT_RELEASED)
+        rc = reap_blame(r, &w->blame, 0, e);
+    return rc;
+}
+
+static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
+                              const struct reap_family *f, struct pawl_error *e)
 {
     struct job *jobs = NULL;
     int64_t *tasks = NULL;
     size_t n = 0;
     enum pawl_rc rc;
 
+    if (peer->life == SIDE_GONE && peer->w->serial != 0)
+        return reap_alone(r, peer, e);
     if ((rc = sl_rows_of(r->sl, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
         return rc;
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
+    const bool runner = peer->w != NULL && peer->w->parent[0] != '\0';
+    const size_t started = n + blamed + f->in_hand + runner; /* a runner had company */
     for (size_t i = 0; i < n; i++)
-        if ((rc = put_back(r, &jobs[i], tasks[i], verdict_on(peer, &jobs[i], n == 1 && !blamed),
-                           e)) != PAWL_OK)
+        if ((rc = reap_put_back(r, &jobs[i], tasks[i], verdict_on(peer, &jobs[i], started == 1),
+                                e)) != PAWL_OK)
             return rc;
     /* After another boot the page may be torn: only the rows, which were committed, count. */
-    return blamed ? reap_blame(r, &peer->w->blame, n, e) : PAWL_OK;
+    if (blamed && (rc = reap_blame(r, &peer->w->blame, started - 1, e)) != PAWL_OK)
+        return rc;
+    return reap_family_rows(r, f, started, e);
 }
 
-static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct pawl_error *e)
+static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
+                              const struct reap_family *f, struct pawl_error *e)
 {
     static const char *const words[] = { [SIDE_GONE] = "is gone",
         [SIDE_MISSING] = "is gone (no file)",
@@ -213,7 +234,7 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer, struct p
         return rc;
     const int64_t boot = r->sl->env->boot_us(r->sl->env->ctx);
     if (peer->life != SIDE_FROZEN || side_still_frozen(peer, boot))
-        rc = reap_rows(r, peer, e);
+        rc = reap_rows(r, peer, f, e);
     if (rc == PAWL_OK && fail_point("reap.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
     if (rc == PAWL_OK)
@@ -277,6 +298,7 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
 {
     const struct reap_report before = *r->out;
     const struct env *env = r->sl->env;
+    struct reap_family family = { .n = 0 };
     struct side_peer peer;
     enum pawl_rc rc = side_look(&r->sl->side, id, env->boot_us(env->ctx), &peer, e);
 
@@ -290,12 +312,16 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
     if (rc == PAWL_OK && peer.life == SIDE_MISSING &&
         !side_missing_long(&r->sl->side, id, env->boot_us(env->ctx), r->sl->lease_us))
         peer.life = SIDE_ALIVE; /* so far: it may have lost its file, not its life */
+    if (rc == PAWL_OK && peer.life == SIDE_GONE)
+        rc = peer.w->parent[0] != '\0' ? reap_orphan(r, &peer, e)
+                                       : reap_family_find(r, id, &family, e);
     if (rc == PAWL_OK && peer.life != SIDE_ALIVE) {
-        if ((rc = reap_peer(r, &peer, e)) == PAWL_OK)
+        if ((rc = reap_peer(r, &peer, &family, e)) == PAWL_OK)
             r->out->workers++;
         else
             *r->out = before;
     }
+    reap_family_forget(r, &family, rc == PAWL_OK);
     side_forget(&r->sl->side, &peer, rc == PAWL_OK);
     return rc;
 }
@@ -342,21 +368,30 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
     return rc;
 }
 
+void reap_runner_why(struct reaper *r, const char *what, int signal, enum outcome how)
+{
+    if (how == OUT_TIMEOUT)
+        snprintf(r->why, sizeof r->why, "ran past the hard limit; its %s was killed", what);
+    else if (how == OUT_RELEASED)
+        snprintf(r->why, sizeof r->why, "the worker ends; its %s was killed", what);
+    else if (signal > 0)
+        snprintf(r->why, sizeof r->why, "the %s was killed by signal %d", what, signal);
+    else
+        snprintf(r->why, sizeof r->why, "the %s ended by itself", what);
+}
+
 enum pawl_rc sl_reap_runner(struct store *st, int signal, enum outcome how, casualty_fn *judge,
                             void *ctx, struct reap_report *out, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
     struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = signal,
-                        .worker = sl->side.id };
+                        .worker = sl->side.id, .timeout = how == OUT_TIMEOUT };
     enum pawl_rc rc;
 
     assert(how == OUT_LOST || how == OUT_TIMEOUT);
     assert(sl->side.w != NULL && !sl->side.runner);
     memset(out, 0, sizeof *out);
-    if (signal > 0)
-        snprintf(r.why, sizeof r.why, "the effect runner was killed by signal %d", signal);
-    else
-        snprintf(r.why, sizeof r.why, "the effect runner ended by itself");
+    reap_runner_why(&r, "effect runner", signal, how);
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = reap_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)

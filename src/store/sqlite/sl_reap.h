@@ -16,6 +16,7 @@ struct reaper {
     char why[160];
     const char *worker;
     int signal;
+    bool timeout;            /* the one in hand was killed at its hard limit */
 };
 
 /* Put a job whose row was taken where the rules say, as OUT_LOST, OUT_SUSPECT or OUT_RELEASED. */
@@ -26,5 +27,30 @@ enum outcome reap_shared(const struct job *job);
 /* The effect runner's last words; leased_n: running rows that died with it. */
 enum pawl_rc reap_blame(struct reaper *r, const struct side_blame *b, size_t leased_n,
                         struct pawl_error *e) PAWL_MUST_USE;
+
+/* A running row of the worker, taken under the lease it was read with. */
+enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
+                           struct pawl_error *e) PAWL_MUST_USE;
+/* r->why of a runner that its supervisor saw die. */
+void reap_runner_why(struct reaper *r, const char *what, int signal, enum outcome how);
+
+/* sl_crew.c: workers that run one job at a time. hand: what becomes of the one in hand. */
+enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outcome hand,
+                         struct pawl_error *e) PAWL_MUST_USE;
+bool reap_in_hand(const struct side_worker *w); /* it died with a job in hand, or in a commit */
+
+/* The runners that died with a supervisor: recovered with it, in one transaction, so that what died
+ * together is counted together. */
+#define REAP_FAMILY_MAX 64
+struct reap_family { struct side_peer peer[REAP_FAMILY_MAX]; size_t n, in_hand; };
+enum pawl_rc reap_family_find(struct reaper *r, const char *parent, struct reap_family *f,
+                              struct pawl_error *e) PAWL_MUST_USE;
+/* started: jobs that died with the family, these included */
+enum pawl_rc reap_family_rows(struct reaper *r, const struct reap_family *f, size_t started,
+                              struct pawl_error *e) PAWL_MUST_USE;
+void reap_family_forget(struct reaper *r, struct reap_family *f, bool unlink_them);
+/* May this runner's file be recovered by itself? If not, *peer is taken for alive. */
+enum pawl_rc reap_orphan(struct reaper *r, struct side_peer *peer,
+                         struct pawl_error *e) PAWL_MUST_USE;
 
 #endif

@@ -123,6 +123,7 @@ void side_close(struct side *s)
         munmap(s->page, sizeof *s->page);
     if (s->w != NULL)
         munmap(s->w, sizeof *s->w);
+    side_crew_close(s);
     s->page = NULL;
     s->w = NULL;
     close_fd(&s->dir_fd);

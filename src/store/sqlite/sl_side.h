@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on,
- * the
- * wake file, and one file per worker that survives SIGKILL of everything.
+ * the wake file, and one file per worker that survives SIGKILL of everything.
  *
  * lock     flock: held by a pawl process around each writing transaction. Its first page is shared
  *          memory: pacing (gaps for foreign writers) and whose turn it is. A hint, never a truth.
@@ -19,14 +18,19 @@
 #include "pawl.h"
 #include "store/sqlite/sl_pace.h"
 
-#define SIDE_MAGIC 0x5041574c53494431ULL /* "PAWLSID1" */
+#define SIDE_MAGIC 0x5041574c53494432ULL /* "PAWLSID2" */
 #define SIDE_ID_BYTES 24
 #define SIDE_MISSING_MAX 2048 /* as many as one look at the workers lists */
 
 enum blame_phase { BLAME_IDLE = 0, BLAME_HAND = 1, BLAME_COMMIT = 2 };
+/* What the list of a blame record is: an effect batch, whose jobs wait in ready; or leased jobs
+ * that are prepared one after the other (before the one in hand: prepared; behind it: untouched);
+ * or prepared ones that are applied in one transaction. */
+enum blame_kind { BLAME_EFFECT = 0, BLAME_PREPARE = 1, BLAME_APPLY = 2 };
 struct side_blame {
     _Atomic uint32_t phase;      /* written last */
-    uint32_t n, hand, alone;
+    uint32_t n, hand, alone;     /* hand == n: none of them is in hand */
+    uint32_t kind;               /* enum blame_kind */
     uint64_t nonce;              /* random per batch */
     _Atomic int64_t hand_us;     /* monotonic: since when this one is in hand */
     struct { int64_t id, runs; } jobs[LIMIT_BATCH];
@@ -39,6 +43,8 @@ struct side_worker {
     int64_t pid;
     int64_t lease_us;
     _Atomic int64_t beat_boot_us;
+    uint32_t serial;             /* its leased jobs run one at a time: blame says which */
+    char parent[SIDE_ID_BYTES];  /* a runner of that worker; "": a worker of its own */
     _Atomic uint32_t orderly;    /* it was told to stop, and could not hand its jobs back in time */
     struct side_blame blame;
 };
@@ -59,6 +65,8 @@ struct side {
     struct side_worker *w;
     char id[SIDE_ID_BYTES];
     bool runner;                    /* attached: shares the supervisor's file */
+    struct side_crew *crew;         /* files made for our runners */
+    size_t crew_n;
     struct { char id[SIDE_ID_BYTES]; int64_t since_us; } missing[SIDE_MISSING_MAX];
     struct side_share share;
 };
@@ -105,7 +113,16 @@ bool side_missing_long(struct side *s, const char *id, int64_t boot_us, int64_t 
 bool side_still_frozen(const struct side_peer *p, int64_t boot_us);
 void side_forget(struct side *s, struct side_peer *p, bool unlink_it);
 
-void side_blame_batch(struct side *s, uint64_t nonce, bool alone);
+/* Files for runners of ours that lease by themselves (sl_crew.c). The locked descriptor is held by
+ * both: free means that runner and supervisor are gone. */
+struct side_crew { char id[SIDE_ID_BYTES]; int fd; struct side_worker *w; };
+enum pawl_rc side_crew_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
+                            struct side_crew **out, struct pawl_error *e) PAWL_MUST_USE;
+struct side_crew *side_crew_find(struct side *s, const char *id); /* NULL: not of ours */
+void side_crew_leave(struct side *s, const char *id);
+void side_crew_close(struct side *s); /* ours go with us; the files stay, for whoever recovers */
+
+void side_blame_batch(struct side *s, enum blame_kind kind, uint64_t nonce, bool alone);
 void side_blame_job(struct side *s, uint32_t i, int64_t id, int64_t runs); /* fills the list */
 void side_blame_hand(struct side *s, uint32_t i);
 /* The job in hand of our worker's runner: its id and since when (monotonic); 0: none. */

@@ -32,6 +32,7 @@
     X(QUEUE_GET, "SELECT id FROM pawl_x_queue WHERE name = ?1")                                   \
     X(QUEUE_ADD, "INSERT INTO pawl_x_queue (name, created_at_us) VALUES (?1, ?2)")                \
     X(QUEUE_INFO, "SELECT name, paused FROM pawl_x_queue WHERE id = ?1")                          \
+    X(QUEUE_NAMES, "SELECT name FROM pawl_x_queue ORDER BY name LIMIT 1000")                      \
     X(QUEUE_PAUSE, "UPDATE pawl_x_queue SET paused = ?2 WHERE name = ?1")                         \
     X(COUNT, "INSERT INTO pawl_x_counter (name, value) VALUES (?1, ?2)"                           \
              " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value")                  \
@@ -60,6 +61,11 @@
                " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
                " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2 AND " SL_SANE             \
                " ORDER BY rank, run_at_us, id LIMIT 100")                                         \
+    /* what is left: queues of what runs, of what waits for another run (such rows are moved) */  \
+    X(RUNNING_OF, "SELECT DISTINCT queue_id FROM pawl_x_running WHERE task_id = ?1")              \
+    X(RETRYING_OF, "SELECT DISTINCT queue_id FROM pawl_x_ready INDEXED BY pawl_x_ready_moved"     \
+                   " WHERE moved = 1 AND task_id = ?1 AND runs > 0 AND run_at_us > ?2 AND "       \
+                   SL_SANE)                                                                       \
     X(JOB_READ, "SELECT coalesce(root_id, id), gen, source, key, args, headers, trace, entity,"   \
                 " version, max_retries, expires_at_us, created_at_us"                             \
                 " FROM pawl_x_job WHERE id = ?1")                                                 \

@@ -2,6 +2,7 @@
 /* sl_stats.c - counts: queues, and the proof counters. One snapshot each. */
 #include <string.h>
 #include "base/err.h"
+#include "base/text.h"
 #include "store/sqlite/sl.h"
 
 enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e)
@@ -48,6 +49,36 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
     sqlite3_finalize(q);
     for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
         continue;
+    arena_free(&a);
+    return rc;
+}
+
+enum pawl_rc sl_queue_known(struct store *st, const char *queue, bool *known, char *near,
+                            size_t near_n, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const char *names[1000];
+    struct arena a = {0};
+    sqlite3_stmt *q = NULL;
+    int64_t id = 0;
+    bool row = true;
+    size_t n = 0;
+    enum pawl_rc rc;
+
+    *near = '\0';
+    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+        return rc;
+    rc = sl_queue_id(sl, queue, false, &id, e);
+    *known = id != 0;
+    if (rc != PAWL_OK || *known || (rc = sl_q(sl, SLQ_QUEUE_NAMES, &q, e)) != PAWL_OK)
+        return rc;
+    while (n < 1000 && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
+        if ((names[n] = sl_dup(&a, q, 0)) != NULL)
+            n++;
+    sqlite3_reset(q);
+    const int at = rc == PAWL_OK ? text_nearest(queue, names, n) : -1;
+    if (at >= 0)
+        sqlite3_snprintf((int)near_n, near, "%s", names[at]);
     arena_free(&a);
     return rc;
 }

@@ -3,8 +3,7 @@
  *
  * Keeps: while one is prepared or run, the authorizer refuses transaction control, ATTACH, PRAGMA
  *        and Pawl's private tables (also from inside users' triggers); the progress handler
- *        enforces
- *        the deadline; only Pawl's own COMMIT passes the commit hook.
+ *        enforces the deadline; only Pawl's own COMMIT passes the commit hook.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
     sl->guarded = true;
     const int code = sqlite3_prepare_v3(sl->db, s->text, -1, SQLITE_PREPARE_PERSISTENT, &s->st,
                                         &rest);
-    sl->guarded = false;
+    sl->guarded = sl->raw;
     if (sl->refused != NULL)
         return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
     if (code != SQLITE_OK)
@@ -194,35 +193,51 @@ static enum pawl_rc step_all(struct sqlite *sl, sqlite3_stmt *q, struct buf *row
                                                                 : sqlite3_errmsg(sl->db));
 }
 
-enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,
-                         size_t n, struct buf *rows, size_t rows_max, int64_t *changed,
-                         struct pawl_error *e)
+/* Compiled, bound, watched. */
+static enum pawl_rc ready_to_step(struct sqlite *sl, struct store_stmt *s,
+                                  const struct sql_value *v, size_t n, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    const bool watched = sl->deadline_us != 0 || sl->stop != NULL;
-    int64_t seen = 0;
     enum pawl_rc rc;
 
     assert(s->sl == sl);
-    *changed = 0;
-    if (s->st == NULL && (rc = guarded_prepare(s, e)) != PAWL_OK)
+    if (s->st == NULL && ((sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK) ||
+                          (rc = guarded_prepare(s, e)) != PAWL_OK))
         return rc;
     bind_all(s->st, v, n);
     sl->refused = NULL;
     sl->timed_out = false;
     sl->wrote_unseen = sl->wrote_unseen || !s->counts;
-    if (watched)
+    if (sl->deadline_us != 0 || sl->stop != NULL)
         sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
     sl->guarded = true; /* a schema change makes step() compile anew */
+    return PAWL_OK;
+}
+
+/* One that failed may have written what total_changes() never sees: a trigger that is left by
+ * RAISE(FAIL) or OR FAIL keeps its rows and loses their count. */
+static void stepped(struct sqlite *sl, struct store_stmt *s, bool failed)
+{
+    sl->guarded = sl->raw;
+    if (failed && !sqlite3_stmt_readonly(s->st))
+        sl->wrote_unseen = true;
+    if (sl->deadline_us != 0 || sl->stop != NULL)
+        sqlite3_progress_handler(sl->db, 0, NULL, NULL);
+}
+
+enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                         size_t n, struct buf *rows, size_t rows_max, int64_t *changed,
+                         struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    int64_t seen = 0;
+    enum pawl_rc rc;
+
+    *changed = 0;
+    if ((rc = ready_to_step(sl, s, v, n, e)) != PAWL_OK)
+        return rc;
     const int64_t before = sqlite3_total_changes64(sl->db);
     rc = step_all(sl, s->st, rows, rows_max, &seen, e);
-    sl->guarded = false;
-    /* One that failed may have written what total_changes() never sees: a trigger that is left by
-     * RAISE(FAIL) or OR FAIL keeps its rows and loses their count. */
-    if (rc != PAWL_OK && !sqlite3_stmt_readonly(s->st))
-        sl->wrote_unseen = true;
-    if (watched)
-        sqlite3_progress_handler(sl->db, 0, NULL, NULL);
+    stepped(sl, s, rc != PAWL_OK);
     /* changes() keeps the last writer's count when nothing was written, and does not see what the
      * trigger of a view writes (INSERT INTO pawl_enqueue); total_changes() tells both. */
     const int64_t wrote = sqlite3_total_changes64(sl->db) - before;
@@ -231,6 +246,119 @@ enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sq
     sqlite3_reset(s->st);
     sqlite3_clear_bindings(s->st);
     return rc;
+}
+
+static void read_column(sqlite3_stmt *q, int col, struct sql_value *v)
+{
+    *v = (struct sql_value){ .name = sqlite3_column_name(q, col), .type = VALUE_NULL };
+    switch (sqlite3_column_type(q, col)) {
+    case SQLITE_INTEGER:
+        v->type = VALUE_INT;
+        v->i = sqlite3_column_int64(q, col);
+        break;
+    case SQLITE_FLOAT:
+        v->type = VALUE_REAL;
+        v->r = sqlite3_column_double(q, col);
+        break;
+    case SQLITE_TEXT:
+        v->type = VALUE_TEXT;
+        v->p = (const char *)sqlite3_column_text(q, col);
+        v->n = (size_t)sqlite3_column_bytes(q, col);
+        break;
+    case SQLITE_BLOB:
+        v->type = VALUE_BLOB;
+        v->p = sqlite3_column_blob(q, col);
+        v->n = (size_t)sqlite3_column_bytes(q, col);
+        break;
+    default: break;
+    }
+}
+
+#define COLUMNS_MAX 2000 /* SQLite's own limit (SQLITE_MAX_COLUMN) */
+
+/* Step, handing out each row. A callback that stops ends a statement that only reads; one that
+ * writes goes on to its end. */
+static enum pawl_rc step_rows(struct sqlite *sl, sqlite3_stmt *q, struct sql_value *col, int col_n,
+                              store_row_fn *fn, void *ctx, struct pawl_error *e)
+{
+    bool more = fn != NULL;
+    int code;
+
+    while ((code = sqlite3_step(q)) == SQLITE_ROW) {
+        for (int i = 0; more && i < col_n; i++) {
+            read_column(q, i, &col[i]);
+            if ((col[i].type == VALUE_TEXT && col[i].p == NULL) || col[i].name == NULL)
+                return pawl_fail(e, PAWL_NOMEM, "out of memory");
+        }
+        if (more)
+            more = fn(ctx, col, (size_t)col_n);
+        if (!more && sqlite3_stmt_readonly(q))
+            return PAWL_OK;
+    }
+    if (code == SQLITE_DONE)
+        return PAWL_OK;
+    if (sl->refused != NULL)
+        return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
+    return pawl_fail_native(e, PAWL_SQL, sqlite3_extended_errcode(sl->db), "%s",
+                            sl->timed_out ? "time limit reached" : sqlite3_errmsg(sl->db));
+}
+
+enum pawl_rc sl_stmt_query(struct store *st, struct store_stmt *s, const struct sql_value *v,
+                           size_t n, store_row_fn *fn, void *ctx, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    struct sql_value *col = NULL;
+    enum pawl_rc rc;
+
+    if ((rc = ready_to_step(sl, s, v, n, e)) != PAWL_OK)
+        return rc;
+    const int col_n = sqlite3_column_count(s->st);
+    if (!sl->in_tx && !sqlite3_stmt_readonly(s->st))
+        rc = pawl_fail(e, PAWL_CONFIG, "only a statement that reads may run here, outside the job's"
+                       " transaction");
+    else if (col_n < 0 || col_n > COLUMNS_MAX ||
+             (col = calloc((size_t)col_n + 1, sizeof *col)) == NULL)
+        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+    else
+        rc = step_rows(sl, s->st, col, col_n, fn, ctx, e);
+    stepped(sl, s, rc != PAWL_OK);
+    sqlite3_reset(s->st);
+    sqlite3_clear_bindings(s->st);
+    free(col);
+    return rc;
+}
+
+bool sl_stmt_has(struct store *st, const struct store_stmt *s, const char *name)
+{
+    char full[LIMIT_KEY_BYTES + 2];
+
+    (void)st;
+    if (s->st == NULL || strlen(name) + 2 > sizeof full)
+        return false;
+    sqlite3_snprintf((int)sizeof full, full, ":%s", name);
+    return sqlite3_bind_parameter_index(s->st, full) > 0;
+}
+
+/* While a handler of the linking program has our handle, what it prepares by itself is watched,
+ * too; what it left open would keep us from ending the savepoint. */
+void *sl_raw(struct store *st, bool on)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->db == NULL)
+        return NULL;
+    if (on)
+        sl->raw_refused = NULL;
+    sl->raw = sl->guarded = on;
+    for (sqlite3_stmt *q = NULL; !on && (q = sqlite3_next_stmt(sl->db, q)) != NULL;)
+        if (sqlite3_stmt_busy(q))
+            sqlite3_reset(q);
+    return sl->db;
+}
+
+const char *sl_raw_refused(struct store *st)
+{
+    return sl_of(st)->raw_refused;
 }
 
 void sl_deadline(struct store *st, int64_t mono, const volatile int *stop)
