@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "worker/lanes.h"
+#include "worker/probe.h"
 
 static void show(void *ctx, const struct lane_diff *d)
 {
@@ -23,6 +24,11 @@ static void show(void *ctx, const struct lane_diff *d)
     text_put_safe(&c->out, d->text, strlen(d->text), true);
 }
 
+static void warn_of_program(void *ctx, const char *why)
+{
+    cli_warn(ctx, "%s", why);
+}
+
 static int apply_run(struct cli *c)
 {
     struct pawl_error e = {.rc = PAWL_OK};
@@ -32,6 +38,8 @@ static int apply_run(struct cli *c)
     int x;
 
     if ((x = cli_conf(c, true)) != 0 || (x = cli_url(c, &url)) != 0) return x;
+    if (probe_modes(c->conf, &e) != PAWL_OK) return cli_fail(c, &e);
+    probe_programs(c->conf, warn_of_program, c);
     struct store_opts so = {.url = url, .on_connect = c->conf->on_connect,
                             .on_connect_n = c->conf->on_connect_n, .lease_us = c->conf->lease_us,
                             .accept_wal_risk = c->conf->accept_wal_risk};

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cmd_conf.c - pawl conf check: read a configuration and say what it holds. */
+/* cmd_conf.c - pawl conf check: read a configuration and say what it holds. Plugins are looked at in
+ * a process of their own. */
 #include <inttypes.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "worker/probe.h"
 
 static void show_task(struct cli *c, const struct conf_task *t)
 {
-    const char *kind = t->kind == HANDLER_SQL ? "sql" : "exec";
+    const char *kind = conf_kind_name(t->kind);
 
     if (c->json) {
         buf_putc(&c->out, '{');
         cli_json_str(&c->out, "task", t->name);
         cli_json_str(&c->out, "handler", kind);
+        cli_json_str(&c->out, "mode", conf_mode_name(t->mode));
         cli_json_str(&c->out, "queue", t->policy.queue);
         cli_json_int(&c->out, "line", t->line);
         buf_puts(&c->out, "}\n");
@@ -23,16 +26,25 @@ static void show_task(struct cli *c, const struct conf_task *t)
         buf_printf(&c->out, ", %zu statement%s", t->sql_n, t->sql_n == 1 ? "" : "s");
     } else {
         buf_puts(&c->out, ", ");
-        cli_safe(&c->out, t->exec_text, 60);
+        cli_safe(&c->out, t->kind == HANDLER_C ? t->c_text : t->exec_text, 60);
     }
+    if (t->kind == HANDLER_C) buf_printf(&c->out, ", %s mode", conf_mode_name(t->mode));
     buf_putc(&c->out, '\n');
+}
+
+static void warn_of_program(void *ctx, const char *why)
+{
+    cli_warn(ctx, "%s", why);
 }
 
 static int check_run(struct cli *c)
 {
+    struct pawl_error e = {.rc = PAWL_OK};
     int x = cli_conf(c, true);
 
     if (x != 0) return x;
+    if (probe_modes(c->conf, &e) != PAWL_OK) return cli_fail(c, &e);
+    probe_programs(c->conf, warn_of_program, c);
     if (!c->json) {
         cli_safe(&c->out, c->conf->path, 0);
         buf_printf(&c->out, ": fine, %zu task%s\n", c->conf->tasks_n,

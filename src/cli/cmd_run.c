@@ -2,25 +2,31 @@
 /* cmd_run.c - pawl run: one task's handler in the foreground, with no queue and no job.
  *
  * exec: one child, as a worker would start it. sql: one transaction, rolled back with --dry-run or
- * when the statements fail. The version guard and the retries of a policy play no part.
+ * when the statements fail. c: the plugin is loaded into this very process, prepare runs, then apply
+ * in such a transaction. The version guard and the retries of a policy play no part.
  */
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/rules.h"
+#include "handler/c.h"
+#include "handler/c_plugin.h"
 #include "handler/handler.h"
 #include "store/store.h"
 
 /* Ctrl-C reaches us, not the child: it leads its own process group. */
-static volatile sig_atomic_t interrupts;
+static volatile int interrupts;
 
 static void on_interrupt(int sig)
 {
@@ -28,7 +34,7 @@ static void on_interrupt(int sig)
     interrupts++;
 }
 
-static int find_task(struct cli *c, const char *name, const struct conf_task **out)
+static int find_task(struct cli *c, const char *name, struct conf_task **out)
 {
     const char **names = arena_alloc(&c->arena, (c->conf->tasks_n + 1) * sizeof *names);
     int near;
@@ -132,7 +138,20 @@ static int run_exec(struct cli *c, const struct conf_task *t, const struct job *
     return 0;
 }
 
-/* --- sql --- */
+/* --- sql and c: in a transaction --- */
+
+static int open_store(struct cli *c, struct store **st)
+{
+    struct pawl_error e = {.rc = PAWL_OK};
+    const char *url = NULL;
+    int x = cli_url(c, &url);
+
+    if (x != 0) return x;
+    struct store_opts so = {.url = url, .on_connect = c->conf->on_connect,
+                            .on_connect_n = c->conf->on_connect_n, .lease_us = c->conf->lease_us,
+                            .accept_wal_risk = c->conf->accept_wal_risk};
+    return store_open(&so, st, &e) == PAWL_OK ? 0 : cli_fail_open(c, url, &e);
+}
 
 static int run_sql(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
                    struct finding *f)
@@ -140,15 +159,10 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
     struct pawl_error e = {.rc = PAWL_OK};
     struct sql_task *task = NULL;
     struct store *st = NULL;
-    const char *url = NULL;
     bool pinned = true, fine;
-    int x = cli_url(c, &url);
+    int x = open_store(c, &st);
 
     if (x != 0) return x;
-    struct store_opts so = {.url = url, .on_connect = c->conf->on_connect,
-                            .on_connect_n = c->conf->on_connect_n, .lease_us = c->conf->lease_us,
-                            .accept_wal_risk = c->conf->accept_wal_risk};
-    if (store_open(&so, &st, &e) != PAWL_OK) return cli_fail_open(c, url, &e);
     if (sql_task_open(st, c->conf, t, &task, &e) != PAWL_OK
         || store_scratch_begin(st, &e) != PAWL_OK) {
         x = cli_fail(c, &e);
@@ -159,6 +173,61 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
         if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) x = cli_fail(c, &e);
     }
     sql_task_close(&task);
+    store_close(&st);
+    return x;
+}
+
+/* One Ctrl-C asks the handler to stop, a second one ends the process. */
+static void catch_once(int sig)
+{
+    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+
+    (void)sigemptyset(&a.sa_mask);
+    (void)sigaction(sig, &a, NULL);
+}
+
+static int apply_c(struct cli *c, struct c_host *host, const struct c_task *task,
+                   const struct lane_task *lt, const struct job *job, struct store *st, void *plan,
+                   bool dry, struct finding *f)
+{
+    struct pawl_error e = {.rc = PAWL_OK};
+    bool pinned = true, fine;
+
+    if (store_scratch_begin(st, &e) != PAWL_OK) return cli_fail(c, &e);
+    c_apply(host, task, lt, job, plan, &c->arena, f, &pinned);
+    fine = f->outcome == OUT_DONE;
+    if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) return cli_fail(c, &e);
+    return 0;
+}
+
+static int run_c(struct cli *c, struct conf_task *t, const struct job *job, bool dry,
+                 struct finding *f)
+{
+    struct c_host_opts ho = {.env = env_real(), .stop = &interrupts, .worker = "run"};
+    struct lane_task lt = {.name = t->name, .policy = t->policy};
+    struct log_conf log = {.level = LOG_INFO, .json = c->json, .fd = STDERR_FILENO};
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct c_task task = {0};
+    struct c_host *host = NULL;
+    struct store *st = NULL;
+    void *plan = NULL;
+    int x;
+
+    log_setup(&log); /* what the handler says with pawl_run_log */
+    if (c_plugin_load(c->conf, t, &task.handler, &e) != PAWL_OK) return cli_fail(c, &e);
+    lt.policy = t->policy;
+    if ((x = open_store(c, &st)) != 0) return x;
+    if ((host = c_host_new(st, &ho)) == NULL) {
+        store_close(&st);
+        return cli_error(c, EXIT_TEMPFAIL, "out of memory");
+    }
+    catch_once(SIGINT);
+    catch_once(SIGTERM);
+    c_prepare(host, &task, &lt, job, &plan, &c->arena, f);
+    if (f->outcome == OUT_DONE) x = apply_c(c, host, &task, &lt, job, st, plan, dry, f);
+    c_drop(host, &task, &lt, job, plan);
+    (void)fflush(stdout); /* what the handler printed comes before what we say of it */
+    c_host_free(&host);
     store_close(&st);
     return x;
 }
@@ -223,7 +292,7 @@ static int exit_of(enum outcome o)
 static int run_run(struct cli *c)
 {
     const struct env *env = env_real();
-    const struct conf_task *t = NULL;
+    struct conf_task *t = NULL;
     struct job job = {.token = 1, .max_retries = -1, .key = cli_opt(c, "key"),
                       .source = cli_opt(c, "source")};
     struct finding f = {.exit_code = -1, .signal = -1};
@@ -239,14 +308,18 @@ static int run_run(struct cli *c)
     }
     job.queue = t->policy.queue;
     from_us = env->mono_us(env->ctx);
-    x = t->kind == HANDLER_SQL ? run_sql(c, t, &job, dry, &f) : run_exec(c, t, &job, &f);
+    switch (t->kind) {
+    case HANDLER_SQL: x = run_sql(c, t, &job, dry, &f); break;
+    case HANDLER_C: x = run_c(c, t, &job, dry, &f); break;
+    default: x = run_exec(c, t, &job, &f);
+    }
     if (x != 0) return x;
     show(c, t, &f, dry, env->mono_us(env->ctx) - from_us);
     return exit_of(f.outcome);
 }
 
 static const struct cli_opt opts[] = {
-    {"dry-run", 0, NULL, "roll the effects of an sql task back", 0},
+    {"dry-run", 0, NULL, "roll the effects of an sql or a c task back", 0},
     {"key", 'k', "KEY", "the job key that the handler sees", 0},
     {"source", 0, "SOURCE", "the source that the handler sees", 0},
     {NULL, 0, NULL, NULL, 0},

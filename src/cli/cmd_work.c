@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cmd_work.c - pawl work: run the tasks of a configuration until drained; and the effect runner,
- * the second process that `pawl work` starts of itself. */
+/* cmd_work.c - pawl work: run the tasks of a configuration until drained; and the runners, the
+ * processes that `pawl work` starts of itself. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +10,8 @@
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/rules.h"
+#include "store/store.h"
+#include "worker/probe.h"
 #include "worker/worker.h"
 
 /* "A,B", given once or more often, as a list in the arena. 0, or the exit code, printed. */
@@ -51,6 +53,37 @@ static int log_options(struct cli *c, struct log_conf *log)
     return 0;
 }
 
+static bool in_conf(const struct conf *conf, const char *queue)
+{
+    for (size_t i = 0; i < conf->tasks_n; i++)
+        if (strcmp(conf->tasks[i].policy.queue, queue) == 0) return true;
+    return false;
+}
+
+/* A queue that nobody has named yet may come into being later; or it is a slip. A store that cannot
+ * be asked is the worker's to report. */
+static void warn_of_queues(const struct worker_opts *o)
+{
+    struct store_opts so = {.url = o->url, .accept_wal_risk = o->accept_wal_risk};
+    char near[LIMIT_NAME_BYTES + 8], why[LIMIT_NAME_BYTES + 80];
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct store *st = NULL;
+    bool known = false;
+
+    if (o->queues_n == 0 || store_open(&so, &st, &e) != PAWL_OK) return;
+    for (size_t i = 0; i < o->queues_n; i++) {
+        if (in_conf(o->conf, o->queues[i])
+            || store_queue_known(st, o->queues[i], &known, near, sizeof near, &e) != PAWL_OK
+            || known) {
+            continue;
+        }
+        snprintf(why, sizeof why, "no queue of this name in the store yet%s%s",
+                 near[0] != '\0' ? "; the nearest is " : "", near);
+        log_line(LOG_WARN, "worker.no_queue", "s:queue", o->queues[i], "s:why", why, NULL);
+    }
+    store_close(&st);
+}
+
 /* The differences of policies, safe for a terminal. */
 static void show_drift(const struct buf *drift)
 {
@@ -60,6 +93,12 @@ static void show_drift(const struct buf *drift)
     text_put_safe(&safe, drift->data, drift->n, true);
     (void)fwrite(safe.data, 1, safe.n, stderr);
     buf_free(&safe);
+}
+
+static void warn_of_program(void *ctx, const char *why)
+{
+    (void)ctx;
+    log_line(LOG_WARN, "task.no_program", "s:why", why, NULL);
 }
 
 static int work_run(struct cli *c)
@@ -82,6 +121,10 @@ static int work_run(struct cli *c)
     o.until_empty = cli_has(c, "until-empty");
     o.apply = cli_has(c, "apply");
     o.accept_wal_risk = cli_has(c, "accept-wal-risk") || c->conf->accept_wal_risk;
+    /* A plugin is never loaded into this process: one of its own looks at it. */
+    if (probe_modes(c->conf, &e) != PAWL_OK) return cli_fail(c, &e);
+    probe_programs(c->conf, warn_of_program, NULL);
+    warn_of_queues(&o);
     rc = worker_run(&o, &drift, &e);
     show_drift(&drift);
     buf_free(&drift);
@@ -116,18 +159,21 @@ const struct cmd_entry cmd_work = {
              "SIGUSR2 logs the state. Logs go to standard error; doc/logs.md lists the events.",
 };
 
-/* --- the effect runner --- */
+/* --- a runner --- */
 
 static int runner_verb(struct cli *c)
 {
     struct runner_opts o = {.worker = cli_opt(c, "worker"),
                             .fingerprint = cli_opt(c, "fingerprint")};
+    const char *role = cli_opt(c, "role");
     struct pawl_error e = {.rc = PAWL_OK};
-    struct log_conf log;
     int x;
 
-    if (o.worker == NULL || o.fingerprint == NULL) return cli_usage(c, "started by pawl work only");
-    if ((x = log_options(c, &log)) != 0) return x;
+    if (o.worker == NULL || o.fingerprint == NULL || role == NULL) {
+        return cli_usage(c, "started by pawl work only");
+    }
+    o.role = strcmp(role, "effect") == 0 ? RUNNER_EFFECT : RUNNER_PREPARED;
+    if ((x = log_options(c, &o.log)) != 0) return x;
     if ((x = queues_option(c, "queue", &o.queues, &o.queues_n)) != 0) return x;
     if ((x = cli_conf(c, true)) != 0) return x;
     if ((x = cli_url(c, &o.url)) != 0) return x;
@@ -140,7 +186,8 @@ static int runner_verb(struct cli *c)
 }
 
 static const struct cli_opt runner_opts[] = {
-    {"worker", 0, "ID", "the worker it belongs to", 0},
+    {"role", 0, "ROLE", "effect or prepared", 0},
+    {"worker", 0, "ID", "the worker it belongs to, or is", 0},
     {"fingerprint", 0, "HEX", "of the configuration the worker read", 0},
     {"queue", 0, "A,B", "as for work", CLI_MANY},
     {"log-level", 0, "LEVEL", "as for work", 0},
@@ -152,7 +199,7 @@ static const char *const runner_examples[] = {"pawl work", NULL};
 const struct cmd_entry cmd_runner = {
     .name = "__runner",
     .synopsis = "[OPTION...]",
-    .summary = "the effect runner of pawl work; not for use by hand",
+    .summary = "a runner of pawl work; not for use by hand",
     .opts = runner_opts,
     .examples = runner_examples,
     .run = runner_verb,

@@ -96,6 +96,8 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
 {
     const char *path = it->value;
     size_t n = strlen(path);
+    bool scheme = path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                    "0123456789+.-")] == ':';
     struct buf b = {0};
 
     if (strncmp(path, "postgresql:", 11) == 0 || strncmp(path, "postgres:", 9) == 0) {
@@ -107,7 +109,7 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
     }
     if (strncmp(path, "sqlite:", 7) == 0) {
         path += 7;
-    } else if (n < 4 || strcmp(path + n - 3, ".db") != 0 || strstr(path, "://") != NULL) {
+    } else if (n < 4 || strcmp(path + n - 3, ".db") != 0 || scheme) {
         return parse_bad(p, it->line,
                          "db = %.80s: must be sqlite:PATH, or a path ending in .db",
                          path);
@@ -124,15 +126,25 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
     return p->c->db != NULL ? PAWL_OK : parse_nomem(p);
 }
 
-static enum pawl_rc set_concurrency(struct parse *p, const struct ini_item *it)
+static enum pawl_rc set_number(struct parse *p, const struct ini_item *it, int max, int *out)
 {
     int64_t v;
-    if (!text_int64(it->value, 1, LIMIT_CONCURRENCY, &v)) {
-        return parse_bad(p, it->line, "concurrency = %.80s: must be a whole number from 1 to %d",
-                         it->value, LIMIT_CONCURRENCY);
+    if (!text_int64(it->value, 1, max, &v)) {
+        return parse_bad(p, it->line, "%s = %.80s: must be a whole number from 1 to %d", it->name,
+                         it->value, max);
     }
-    p->c->concurrency = (int)v;
+    *out = (int)v;
     return PAWL_OK;
+}
+
+static enum pawl_rc set_concurrency(struct parse *p, const struct ini_item *it)
+{
+    return set_number(p, it, LIMIT_CONCURRENCY, &p->c->concurrency);
+}
+
+static enum pawl_rc set_runners(struct parse *p, const struct ini_item *it)
+{
+    return set_number(p, it, CONF_RUNNERS_MAX, &p->c->runners);
 }
 
 static enum pawl_rc set_duration(struct parse *p, const struct ini_item *it, int64_t min_us,
@@ -203,6 +215,7 @@ static const struct pawl_key {
 } pawl_keys[] = {
     {"db", false, set_db},
     {"concurrency", false, set_concurrency},
+    {"runners", false, set_runners},
     {"grace", false, set_grace},
     {"lease", false, set_lease},
     {"on_connect", true, add_on_connect},

@@ -3,7 +3,7 @@
  *
  * Keeps: a task has exactly one handler, its statements have been scanned, and no key was set that
  *        its handler does not use.
- * Never: runs or looks up a program; that the spawner does, in the file's directory.
+ * Never: runs or looks up a program, or loads a plugin; that others do, in a process for it.
  * See:   doc/config.md. Policy keys and their values are core/policy.c's.
  */
 #include <assert.h>
@@ -25,8 +25,8 @@ struct section {
     const char **env, **optional;        /* t's lists, while they are filled */
 };
 
-static const char *const own_keys[] = {"sql", "exec", "optional", "env.NAME"};
-#define SQL_HARD_LIMIT_US INT64_C(60000000) /* it holds SQLite's one write lock meanwhile */
+static const char *const own_keys[] = {"sql", "exec", "c", "optional", "env.NAME"};
+#define EFFECT_HARD_LIMIT_US INT64_C(60000000) /* it holds SQLite's one write lock meanwhile */
 enum { OWN_KEY_N = sizeof own_keys / sizeof own_keys[0], KEY_N_MAX = 64 };
 
 /* Bound by Pawl, not by args. */
@@ -144,6 +144,35 @@ static enum pawl_rc set_exec(struct section *s, const struct ini_item *it)
     return PAWL_OK;
 }
 
+/* FILE:NAME. The file is looked for where the configuration is, as programs are. */
+static enum pawl_rc set_c(struct section *s, const struct ini_item *it)
+{
+    struct parse *p = s->p;
+    struct conf_task *t = s->t;
+    const char *colon = strrchr(it->value, ':');
+    const char *path;
+    struct buf b = {0};
+
+    if (strchr(it->value, '\n') != NULL) {
+        return parse_bad(p, it->line, "c has several lines; write one FILE:NAME");
+    }
+    if (colon == NULL || colon == it->value || !is_identifier(colon + 1, strlen(colon + 1))) {
+        return parse_bad(p, it->line, "c = %.80s: write FILE:NAME, a plugin and the name of its "
+                         "handler, such as ./shop.so:charge", it->value);
+    }
+    path = arena_dup(&p->c->arena, it->value, (size_t)(colon - it->value));
+    if (path == NULL || (path = parse_path(p, path)) == NULL) return parse_nomem(p);
+    /* Without a '/' the loader would look for it in the system's library folders. */
+    buf_printf(&b, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
+    t->plugin = b.failed ? NULL : arena_strdup(&p->c->arena, buf_str(&b));
+    buf_free(&b);
+    t->symbol = arena_strdup(&p->c->arena, colon + 1);
+    if (t->plugin == NULL || t->symbol == NULL) return parse_nomem(p);
+    t->c_text = it->value;
+    t->c_line = it->line;
+    return PAWL_OK;
+}
+
 /* The names are checked here; whether a statement has them, when all statements are known. */
 static enum pawl_rc set_optional(struct section *s, const struct ini_item *it)
 {
@@ -245,6 +274,7 @@ static enum pawl_rc task_key(struct section *s, const struct ini_item *it)
     }
     if (sql) return add_sql(s, it);
     if (strcmp(it->name, "exec") == 0) return set_exec(s, it);
+    if (strcmp(it->name, "c") == 0) return set_c(s, it);
     if (strcmp(it->name, "optional") == 0) return set_optional(s, it);
     return set_policy(s, it);
 }
@@ -257,37 +287,60 @@ static const struct ini_item *find(const struct section *s, const char *name)
     return NULL;
 }
 
-/* Exactly one handler, and no key that it does not use. */
+/* Which handler the section names: exactly one. */
+static enum pawl_rc find_handler(struct section *s)
+{
+    static const char *const names[] = {
+        [HANDLER_SQL] = "sql", [HANDLER_EXEC] = "exec", [HANDLER_C] = "c"
+    };
+    const struct ini_item *have = NULL, *it;
+
+    for (int k = HANDLER_SQL; k <= HANDLER_C; k++) {
+        if ((it = find(s, names[k])) == NULL) continue;
+        if (have != NULL) {
+            return parse_bad(s->p, it->line > have->line ? it->line : have->line,
+                             "[%s] has both %s and %s; a task has exactly one handler",
+                             s->head->name, have->name, it->name);
+        }
+        have = it;
+        s->t->kind = (enum handler_kind)k;
+    }
+    if (have != NULL) return PAWL_OK;
+    return parse_bad(s->p, s->head->line, "[%s] has no handler; add `sql = ...`, `exec = ...` or "
+                     "`c = ...`", s->head->name);
+}
+
+/* No key that the handler does not use. */
 static enum pawl_rc check_handler(struct section *s)
 {
-    static const char *const sql_only[] = {"optional", "zero_rows", NULL};
-    static const char *const exec_only[] = {"transient", "permanent", "discard", NULL};
-    const struct ini_item *sql = find(s, "sql"), *exec = find(s, "exec"), *it;
-    const char *const *wrong = sql != NULL ? exec_only : sql_only;
+    static const struct { const char *key; unsigned kinds; } some[] = {
+        {"optional", 1u << HANDLER_SQL}, {"zero_rows", 1u << HANDLER_SQL},
+        {"transient", 1u << HANDLER_EXEC}, {"permanent", 1u << HANDLER_EXEC},
+        {"discard", 1u << HANDLER_EXEC},
+        {"soft_limit", 1u << HANDLER_SQL | 1u << HANDLER_EXEC},
+    };
+    const char *kind, *article;
+    const struct ini_item *it;
+    enum pawl_rc rc = find_handler(s);
 
-    if (sql == NULL && exec == NULL) {
-        return parse_bad(s->p, s->head->line,
-                         "[%s] has no handler; add `sql = ...` or `exec = ...`", s->head->name);
+    if (rc != PAWL_OK) return rc;
+    kind = conf_kind_name(s->t->kind);
+    article = s->t->kind == HANDLER_C ? "a" : "an";
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if ((some[i].kinds & 1u << s->t->kind) != 0 || (it = find(s, some[i].key)) == NULL) continue;
+        return parse_bad(s->p, it->line, "%s means nothing to %s %s task; take it out", it->name,
+                         article, kind);
     }
-    if (sql != NULL && exec != NULL) {
-        return parse_bad(s->p, exec->line > sql->line ? exec->line : sql->line,
-                         "[%s] has both sql and exec; a task has exactly one handler",
-                         s->head->name);
-    }
-    s->t->kind = sql != NULL ? HANDLER_SQL : HANDLER_EXEC;
-    if (sql != NULL && find(s, "hard_limit") == NULL) {
-        s->t->policy.hard_limit_us = SQL_HARD_LIMIT_US;
-    }
-    for (; *wrong != NULL; wrong++) {
-        if ((it = find(s, *wrong)) == NULL) continue;
-        return parse_bad(s->p, it->line, "%s means nothing to an %s task; take it out", *wrong,
-                         sql != NULL ? "sql" : "exec");
-    }
-    if (sql == NULL) return PAWL_OK;
-    for (it = s->first; it != NULL && !it->section; it = it->next) {
+    for (it = s->first; it != NULL && !it->section && s->t->kind != HANDLER_EXEC; it = it->next) {
         if (strncmp(it->name, "env.", 4) != 0) continue;
-        return parse_bad(s->p, it->line, "%.80s means nothing to an sql task; take it out",
-                         it->name);
+        return parse_bad(s->p, it->line, "%.80s means nothing to %s %s task; take it out",
+                         it->name, article, kind);
+    }
+    s->t->own_hard_limit = find(s, "hard_limit") != NULL;
+    if (s->t->kind == HANDLER_EXEC) s->t->mode = MODE_LEASED;
+    if (s->t->kind == HANDLER_SQL) {
+        s->t->mode = MODE_EFFECT;
+        if (!s->t->own_hard_limit) s->t->policy.hard_limit_us = EFFECT_HARD_LIMIT_US;
     }
     return PAWL_OK;
 }
@@ -382,4 +435,37 @@ enum pawl_rc task_parse(struct parse *p, const struct ini_item *head, struct con
     if ((rc = check_guard(&s)) != PAWL_OK) return rc;
     if ((rc = check_policy(&s)) != PAWL_OK) return rc;
     return check_optional(&s);
+}
+
+/* --- what only the plugin knows --- */
+
+enum pawl_rc conf_set_mode(const struct conf *c, struct conf_task *t, bool prepared,
+                           struct pawl_error *e)
+{
+    char why[256] = "";
+
+    assert(t->kind == HANDLER_C);
+    t->mode = prepared ? MODE_PREPARED : MODE_EFFECT;
+    if (!prepared && !t->own_hard_limit) t->policy.hard_limit_us = EFFECT_HARD_LIMIT_US;
+    if (policy_check(&t->policy, why, sizeof why)) return PAWL_OK;
+    return pawl_fail(e, PAWL_CONFIG, "%s:%d: %s", c->path, t->line, why);
+}
+
+const char *conf_kind_name(enum handler_kind k)
+{
+    switch (k) {
+    case HANDLER_SQL: return "sql";
+    case HANDLER_EXEC: return "exec";
+    default: return "c";
+    }
+}
+
+const char *conf_mode_name(enum task_mode m)
+{
+    switch (m) {
+    case MODE_LEASED: return "leased";
+    case MODE_EFFECT: return "effect";
+    case MODE_PREPARED: return "prepared";
+    default: return "unknown";
+    }
 }

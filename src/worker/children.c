@@ -219,7 +219,7 @@ static bool known(const struct sup *s, pid_t pid, size_t *i)
     return false;
 }
 
-/* As process 1 we inherit orphans: reap what is neither a job's child nor the runner. */
+/* As process 1 we inherit orphans: reap what is neither a job's child nor a runner. */
 void children_reap_orphans(struct sup *s, int64_t now_us)
 {
     siginfo_t si = {0};
@@ -228,8 +228,8 @@ void children_reap_orphans(struct sup *s, int64_t now_us)
     while (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0) {
         if (known(s, si.si_pid, &i)) {
             children_io(s, i, EXEC_PIDFD, now_us); /* reaps it */
-        } else if (si.si_pid == s->partner.pid && !partner_gone(s)) {
-            return; /* its end arrives over the link */
+        } else if (partner_is(s, si.si_pid)) {
+            return; /* its end arrives over the link, or its own descriptor */
         } else {
             (void)waitpid(si.si_pid, NULL, WNOHANG);
         }

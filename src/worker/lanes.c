@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* lanes.c - declare a configuration's tasks and sort them into the leased and the effect lane. */
+/* lanes.c - declare a configuration's tasks and sort them into their lanes. */
 #include "worker/lanes.h"
 
 #include "base/err.h"
@@ -103,10 +103,12 @@ out:
     return rc;
 }
 
+enum { LEASED, EFFECT, PREPARED, ALL, LANES_N };
+
 static bool lanes_alloc(struct lanes *l, const struct conf *conf, struct lane_task **tasks,
                         const struct conf_task ***confs)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LANES_N; i++) {
         tasks[i] = arena_alloc(&l->arena, (conf->tasks_n + 1) * sizeof **tasks);
         confs[i] = arena_alloc(&l->arena, (conf->tasks_n + 1) * sizeof **confs);
         if (tasks[i] == NULL || confs[i] == NULL) return false;
@@ -118,18 +120,18 @@ enum pawl_rc lanes_declare(struct store *st, const struct conf *conf, bool apply
                            const char *const *queues, size_t queues_n, lane_diff_fn *fn, void *ctx,
                            struct lanes *out, struct pawl_error *e)
 {
-    enum { LEASED, EFFECT, ALL };
     struct declare d = {.st = st, .apply = apply, .fn = fn, .ctx = ctx};
-    struct lane_task *tasks[3], one;
-    const struct conf_task **confs[3];
-    size_t n[3] = {0, 0, 0};
+    struct lane_task *tasks[LANES_N], one;
+    const struct conf_task **confs[LANES_N];
+    size_t n[LANES_N] = {0};
     enum pawl_rc rc = PAWL_OK;
 
     memset(out, 0, sizeof *out);
     if (!lanes_alloc(out, conf, tasks, confs)) rc = pawl_fail(e, PAWL_NOMEM, "declare the tasks");
     for (size_t i = 0; i < conf->tasks_n && rc == PAWL_OK; i++) {
         const struct conf_task *t = &conf->tasks[i];
-        int k = t->kind == HANDLER_SQL ? EFFECT : LEASED;
+        int k = t->mode == MODE_EFFECT ? EFFECT : t->mode == MODE_PREPARED ? PREPARED : LEASED;
+        assert(t->mode != MODE_UNKNOWN);
         if ((rc = declare_one(&d, t, &one, e)) != PAWL_OK) break;
         tasks[k][n[k]] = tasks[ALL][n[ALL]] = one;
         confs[k][n[k]++] = t;
@@ -141,6 +143,8 @@ enum pawl_rc lanes_declare(struct store *st, const struct conf *conf, bool apply
     }
     out->leased = (struct lane_conf){{tasks[LEASED], n[LEASED], queues, queues_n}, confs[LEASED]};
     out->effect = (struct lane_conf){{tasks[EFFECT], n[EFFECT], queues, queues_n}, confs[EFFECT]};
+    out->prepared = (struct lane_conf){{tasks[PREPARED], n[PREPARED], queues, queues_n},
+                                       confs[PREPARED]};
     out->all = (struct lane){tasks[ALL], n[ALL], queues, queues_n};
     return PAWL_OK;
 }
@@ -167,10 +171,11 @@ void conf_fingerprint(const struct conf *conf, char out[FINGERPRINT_BYTES])
     for (size_t i = 0; i < conf->on_connect_n; i++) h = mix(h, conf->on_connect[i]);
     for (size_t i = 0; i < conf->tasks_n; i++) {
         const struct conf_task *t = &conf->tasks[i];
-        if (t->kind != HANDLER_SQL) continue;
+        if (t->kind == HANDLER_EXEC) continue;
         buf_clear(&text);
         policy_text(&t->policy, &text);
         h = mix(mix(h, t->name), buf_str(&text));
+        h = mix(mix(mix(h, t->plugin), t->symbol), conf_mode_name(t->mode));
         for (size_t j = 0; j < t->sql_n; j++) h = mix(h, t->sql[j].text);
         for (size_t j = 0; j < t->optional_n; j++) h = mix(h, t->optional[j]);
     }

@@ -11,8 +11,9 @@ struct lane_conf {
     const struct conf_task *const *tasks;   /* parallel to lane.tasks */
 };
 struct lanes {
-    struct lane_conf leased, effect;        /* exec tasks; sql tasks */
-    struct lane all;                        /* both, for store_pending */
+    /* exec; sql, and C with no more than apply; C with prepare or an early acknowledgement */
+    struct lane_conf leased, effect, prepared;
+    struct lane all;                        /* all three, for store_pending */
     struct arena arena;                     /* owns the arrays; names are the configuration's */
 };
 
@@ -20,7 +21,7 @@ enum lane_change { LANE_SAME, LANE_DIFFERS, LANE_REPLACED };
 struct lane_diff { const char *task; enum lane_change change; const char *text; };
 typedef void lane_diff_fn(void *ctx, const struct lane_diff *d);
 
-/* Declare every task of the configuration. A task that the store does not know is written with its
+/* Declare every task of the configuration, whose modes are known (probe.h, c_plugin.h). A task that the store does not know is written with its
  * policy; one whose stored policy differs is reported by fn, and replaced with apply.
  * returns OK (*out: lanes_free; the stored policies rule) | store errors */
 enum pawl_rc lanes_declare(struct store *st, const struct conf *conf, bool apply,

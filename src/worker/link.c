@@ -17,7 +17,7 @@ bool link_say(int fd, enum link_word w, bool wait)
     int flags = MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT);
     ssize_t n;
 
-    assert(w > LINK_NONE && w <= LINK_BUSY);
+    assert(w > LINK_NONE && w <= LINK_OVER);
     while ((n = send(fd, &byte, 1, flags)) < 0 && errno == EINTR) {}
     return n == 1;
 }
@@ -28,6 +28,6 @@ enum link_word link_hear(int fd)
     ssize_t n;
 
     while ((n = recv(fd, &byte, 1, MSG_DONTWAIT)) < 0 && errno == EINTR) {}
-    if (n == 1 && byte > LINK_NONE && byte <= LINK_BUSY) return (enum link_word)byte;
+    if (n == 1 && byte > LINK_NONE && byte <= LINK_OVER) return (enum link_word)byte;
     return n < 0 && errno == EAGAIN ? LINK_NONE : LINK_END;
 }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* partner.c - the supervisor's side of the effect runner: start, talk, restart, end.
+/* partner.c - the supervisor's side of its runners: start, talk, restart, end.
  *
- * Keeps: a runner's death is charged (engine_reap_runner) before its successor starts; the runner
- *        holds still while a leased suspect runs.
+ * Keeps: what a runner's death means for its jobs is written (engine_reap_runner for the effect
+ *        runner, engine_reap_crew for one of the crew) before its successor starts; an end counts
+ *        as orderly only if the runner said so over the link, whatever its exit code.
+ * Never: reads anything else from a runner, waits for one, or runs code of a plugin.
  */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "worker/super.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -20,28 +22,110 @@
 
 extern char **environ;
 
-enum { BACKOFF_MIN_US = 100 * 1000, BACKOFF_MAX_US = 5000 * 1000, STEADY_US = 10 * 1000 * 1000,
-       LONG_US = 5 * 1000 * 1000 /* a job that keeps the write lock this long is named */ };
+enum { BACKOFF_MIN_US = 100 * 1000, BACKOFF_MAX_US = 5000 * 1000, STEADY_US = 10 * 1000 * 1000 };
+
+static struct partner *nth(struct sup *s, size_t i)
+{
+    assert(i <= s->crew_n);
+    return i == 0 ? &s->partner : &s->crew[i - 1];
+}
+
+static const struct partner *seen(const struct sup *s, size_t i)
+{
+    return i == 0 ? &s->partner : &s->crew[i - 1];
+}
+
+static const char *role(size_t i)
+{
+    return i == 0 ? "effect" : "prepared";
+}
+
+/* --- all of them --- */
 
 bool partner_gone(const struct sup *s)
 {
-    return s->partner.phase == PARTNER_NONE || s->partner.phase == PARTNER_DOWN;
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        if (partner_lives(seen(s, i)) || seen(s, i)->charge) return false;
+    }
+    return true;
 }
 
-static bool say(struct sup *s, enum link_word w)
+bool partner_up(const struct sup *s)
 {
-    if (s->partner.fd < 0) return false;
-    if (link_say(s->partner.fd, w, false)) return true;
-    (void)kill(s->partner.pid, SIGKILL); /* it does not listen: its end arrives as LINK_END */
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        if (seen(s, i)->phase != PARTNER_NONE && seen(s, i)->phase != PARTNER_UP) return false;
+    }
+    return true;
+}
+
+bool partner_is(const struct sup *s, pid_t pid)
+{
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        if (partner_lives(seen(s, i)) && seen(s, i)->pid == pid) return true;
+    }
     return false;
+}
+
+int64_t partner_crew(const struct sup *s, struct buf *pids)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < s->crew_n; i++) {
+        if (!partner_lives(&s->crew[i])) continue;
+        buf_printf(pids, "%s%ld", n++ > 0 ? " " : "", (long)s->crew[i].pid);
+    }
+    return n;
+}
+
+bool partner_say(struct partner *p, enum link_word w)
+{
+    if (p->fd < 0) return false;
+    if (link_say(p->fd, w, false)) return true;
+    (void)kill(p->pid, SIGKILL); /* it does not listen: its end arrives as LINK_END */
+    return false;
+}
+
+static void signal_one(struct partner *p, int sig)
+{
+    if (p->fd < 0) return;
+    p->ending = true;
+    if (sig == SIGKILL) p->killed = true; /* our doing, not its job's: nothing is charged */
+    (void)kill(p->pid, sig);
+}
+
+void partner_signal(struct sup *s, int sig)
+{
+    for (size_t i = 0; i <= s->crew_n; i++) signal_one(nth(s, i), sig);
+}
+
+void partner_drain(struct sup *s)
+{
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        struct partner *p = nth(s, i);
+        if (p->fd < 0 || p->ending) continue;
+        p->ending = true;
+        (void)partner_say(p, LINK_DRAIN);
+        signal_one(p, SIGUSR1); /* so that a long batch hears it, too */
+    }
+}
+
+void partner_leave(struct sup *s)
+{
+    for (size_t i = 0; i < s->crew_n; i++) {
+        struct partner *p = &s->crew[i];
+        if (p->id[0] == '\0' || p->charge || partner_lives(p)) continue;
+        store_crew_leave(s->st, p->id);
+        p->id[0] = '\0';
+    }
 }
 
 /* --- start --- */
 
-static enum pawl_rc spawn(struct sup *s, int ctl_fd, struct pawl_error *e)
+static enum pawl_rc spawn(struct sup *s, size_t i, int ctl_fd, struct pawl_error *e)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
     const struct worker_opts *o = s->o;
+    struct partner *p = nth(s, i);
     char print[FINGERPRINT_BYTES];
     const char *argv[24];
     struct buf queues = {0};
@@ -49,14 +133,15 @@ static enum pawl_rc spawn(struct sup *s, int ctl_fd, struct pawl_error *e)
     enum pawl_rc rc;
 
     conf_fingerprint(o->conf, print);
-    for (size_t i = 0; i < o->queues_n; i++) {
-        buf_printf(&queues, "%s%s", i > 0 ? "," : "", o->queues[i]);
+    for (size_t k = 0; k < o->queues_n; k++) {
+        buf_printf(&queues, "%s%s", k > 0 ? "," : "", o->queues[k]);
     }
     argv[n++] = "/proc/self/exe";
     argv[n++] = "__runner";
+    argv[n++] = "--role", argv[n++] = role(i);
     argv[n++] = "--config", argv[n++] = o->conf->path;
     argv[n++] = "--db", argv[n++] = o->url;
-    argv[n++] = "--worker", argv[n++] = s->id;
+    argv[n++] = "--worker", argv[n++] = i == 0 ? s->id : p->id;
     argv[n++] = "--fingerprint", argv[n++] = print;
     argv[n++] = "--log-level", argv[n++] = levels[o->log.level];
     if (o->log.json) argv[n++] = "--log-json";
@@ -64,9 +149,9 @@ static enum pawl_rc spawn(struct sup *s, int ctl_fd, struct pawl_error *e)
     if (queues.n > 0) argv[n++] = "--queue", argv[n++] = buf_str(&queues);
     argv[n] = NULL;
     struct os_spawn sp = {.argv = argv, .envp = (const char *const *)environ, .in_fd = ctl_fd,
-                          .out_fd = -1, .err_fd = STDERR_FILENO, .reply_fd = s->side_fd};
-    rc = queues.failed ? pawl_fail(e, PAWL_NOMEM, "start the effect runner")
-                       : os_spawn(&sp, &s->partner.pid, e);
+                          .out_fd = STDERR_FILENO, .err_fd = STDERR_FILENO,
+                          .reply_fd = i == 0 ? s->side_fd : p->side_fd};
+    rc = queues.failed ? pawl_fail(e, PAWL_NOMEM, "start a runner") : os_spawn(&sp, &p->pid, e);
     buf_free(&queues);
     return rc;
 }
@@ -78,149 +163,185 @@ static void later(struct partner *p, int64_t now_us)
     p->start_at_us = now_us + p->backoff_us;
 }
 
-static void start(struct sup *s, int64_t now_us)
+static enum pawl_rc watch_fd(struct sup *s, int fd, size_t i, struct pawl_error *e)
 {
-    struct partner *p = &s->partner;
-    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = TAG_PARTNER};
-    struct pawl_error e = {0};
-    int fd[2] = {-1, -1};
-    enum pawl_rc rc;
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = (uint64_t)i << 8 | TAG_PARTNER};
 
-    if (link_pair(fd) != 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, fd[0], &ev) != 0) {
-        rc = pawl_fail_errno(&e, errno, "link to the effect runner");
-    } else {
-        rc = spawn(s, fd[1], &e);
-    }
-    if (fd[1] >= 0) (void)close(fd[1]);
-    if (rc == PAWL_OK) {
-        p->fd = fd[0];
-        p->phase = PARTNER_STARTING;
-        p->up_at_us = now_us;
-        p->idle = p->pausing = p->paused = p->ending = p->killed = false;
-        return;
-    }
-    if (fd[0] >= 0) (void)close(fd[0]);
-    later(p, now_us);
-    log_line(LOG_ERROR, "runner.cannot_start", "s:worker", s->id, "s:why", e.msg, "t:retry_in",
-             p->backoff_us, NULL);
+    if (fd >= 0 && epoll_ctl(s->ep, EPOLL_CTL_ADD, fd, &ev) == 0) return PAWL_OK;
+    return pawl_fail_errno(e, errno, "link to a runner");
 }
 
-/* Charge the dead runner's job. Until that is durable no successor starts. */
-static void charge(struct sup *s, int64_t now_us)
+static void close_fd(int *fd)
 {
-    struct partner *p = &s->partner;
-    struct reap_report rep = {0};
+    if (*fd >= 0) (void)close(*fd);
+    *fd = -1;
+}
+
+/* Watched also by its pid: a process that a handler forked may keep the link open. */
+static enum pawl_rc start_one(struct sup *s, size_t i, struct pawl_error *e)
+{
+    struct partner *p = nth(s, i);
+    int fd[2] = {-1, -1};
+    enum pawl_rc rc = PAWL_OK;
+
+    if (i > 0 && p->id[0] == '\0') rc = store_crew_join(s->st, p->id, &p->side_fd, e);
+    if (rc != PAWL_OK) return rc;
+    if (link_pair(fd) != 0) return pawl_fail_errno(e, errno, "link to a runner");
+    p->fd = fd[0];
+    if ((rc = watch_fd(s, p->fd, i, e)) == PAWL_OK) rc = spawn(s, i, fd[1], e);
+    close_fd(&fd[1]);
+    if (rc == PAWL_OK && (p->pid_fd = os_pidfd(p->pid)) >= 0) {
+        (void)watch_fd(s, p->pid_fd, i, e); /* without it the link alone must do */
+    }
+    if (rc != PAWL_OK) close_fd(&p->fd);
+    return rc;
+}
+
+static void start(struct sup *s, size_t i, int64_t now_us)
+{
+    struct partner *p = nth(s, i);
     struct pawl_error e = {0};
 
+    if (start_one(s, i, &e) == PAWL_OK) {
+        p->phase = PARTNER_STARTING;
+        p->up_at_us = now_us;
+        p->idle = p->pausing = p->paused = p->ending = p->killed = p->over = p->late = false;
+        return;
+    }
+    later(p, now_us);
+    log_line(LOG_ERROR, "runner.cannot_start", "s:worker", s->id, "s:role", role(i), "s:why",
+             e.msg, "t:retry_in", p->backoff_us, NULL);
+}
+
+/* Write what the death means for its jobs. Until that is durable no successor starts. */
+static void charge(struct sup *s, size_t i, int64_t now_us)
+{
+    struct partner *p = nth(s, i);
+    struct reap_report rep = {0};
+    struct pawl_error e = {0};
+    enum pawl_rc rc;
+
     if (!p->charge || now_us < s->retry_at_us) return;
-    if (engine_reap_runner(s->st, s->env, p->signal, OUT_LOST, &rep, &e) != PAWL_OK) {
+    rc = i == 0 ? engine_reap_runner(s->st, s->env, p->signal, p->how, &rep, &e)
+                : engine_reap_crew(s->st, s->env, p->id, p->signal, p->how, &rep, &e);
+    if (rc != PAWL_OK) {
         super_store_trouble(s, &e, now_us);
         return;
     }
     p->charge = false;
+    s->look = s->active = true;
+}
+
+/* Not while a leased suspect runs: the effect runner would have to hold still at once. */
+static bool may_start(const struct sup *s, size_t i)
+{
+    const struct partner *p = seen(s, i);
+
+    return p->phase == PARTNER_DOWN && !p->charge && s->phase == PHASE_WORK
+        && (i > 0 || !children_alone(s));
 }
 
 void partner_tick(struct sup *s, int64_t now_us)
 {
-    struct partner *p = &s->partner;
-
-    charge(s, now_us);
-    /* Not while a leased suspect runs: the runner would have to hold still at once. */
-    if (p->phase == PARTNER_DOWN && !p->charge && s->phase == PHASE_WORK && now_us >= p->start_at_us
-        && !children_alone(s)) {
-        start(s, now_us);
+    if (s->crew_n > 0 && now_us >= s->crew_beat_at_us) {
+        store_crew_beat(s->st);
+        s->crew_beat_at_us = now_us + s->lease_us / 3;
+    }
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        charge(s, i, now_us);
+        if (may_start(s, i) && now_us >= nth(s, i)->start_at_us) start(s, i, now_us);
     }
 }
 
 int64_t partner_next_us(const struct sup *s)
 {
-    const struct partner *p = &s->partner;
+    int64_t next = s->crew_n > 0 ? s->crew_beat_at_us : INT64_MAX;
 
-    if (p->charge) return s->retry_at_us;
-    if (p->phase != PARTNER_DOWN || s->phase != PHASE_WORK || children_alone(s)) return INT64_MAX;
-    return p->start_at_us;
+    for (size_t i = 0; i <= s->crew_n; i++) {
+        const struct partner *p = seen(s, i);
+        int64_t at = p->charge ? s->retry_at_us : may_start(s, i) ? p->start_at_us : INT64_MAX;
+        if (at < next) next = at;
+    }
+    return next;
 }
 
 /* --- its end --- */
 
-static void died(struct sup *s, int64_t now_us)
+/* The dead one's status. What its handlers started and left in its process group goes with it. */
+static int end_of(struct partner *p)
 {
-    struct partner *p = &s->partner;
-    bool starting = p->phase == PARTNER_STARTING; /* no handlers yet: told to end, it just dies */
     int status = 0;
-    int sig, code;
 
     (void)kill(p->pid, SIGKILL); /* it may have closed the link without ending */
+    (void)kill(-p->pid, SIGKILL);
     while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) {}
-    (void)close(p->fd);
+    close_fd(&p->fd);
+    close_fd(&p->pid_fd);
+    return status;
+}
+
+/* It says why in the log. A worker that cannot run half of its tasks must not look healthy. */
+static void cannot_work(struct sup *s, int64_t now_us)
+{
+    drain_begin(s, "a runner cannot work by this configuration", now_us);
+    if (s->rc != PAWL_OK) return;
+    s->rc = pawl_fail(s->e, PAWL_CONFIG, "a runner cannot work by this configuration (see the "
+                      "log); start the worker again");
+}
+
+static void died(struct sup *s, size_t i, int64_t now_us)
+{
+    struct partner *p = nth(s, i);
+    bool starting = p->phase == PARTNER_STARTING; /* no handlers yet: told to end, it just dies */
+    int status = end_of(p), sig, code;
+
     sig = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
     code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    p->fd = -1;
     p->phase = PARTNER_DOWN;
     p->pausing = p->paused = false;
+    p->signal = sig;
     s->look = s->active = true;
-    if (p->ending && (sig < 0 || p->killed || starting)) {
-        log_line(LOG_DEBUG, "runner.stop", "s:worker", s->id, "i:exit", (int64_t)code, NULL);
+    if (p->ending && (p->over || p->killed || starting)) {
+        /* What it still holds goes back at no cost. An effect runner holds nothing. */
+        p->charge = i > 0 && !p->over;
+        p->how = OUT_RELEASED;
+        log_line(LOG_DEBUG, "runner.stop", "s:worker", s->id, "s:role", role(i), "i:exit",
+                 (int64_t)code, NULL);
         return;
     }
     if (now_us - p->up_at_us > STEADY_US) p->backoff_us = 0;
     later(p, now_us);
-    if (code == EXIT_CONFIG) {
-        /* It said why. A worker that cannot run half of its tasks must not look healthy. */
-        drain_begin(s, "the effect runner cannot work by this configuration", now_us);
-        if (s->rc == PAWL_OK) {
-            s->rc = pawl_fail(s->e, PAWL_CONFIG, "the effect runner cannot work by this "
-                              "configuration (see the log); start the worker again");
-        }
-    }
-    log_line(LOG_WARN, "runner.died", "s:worker", s->id, "i:pid", (int64_t)p->pid, "i:exit",
-             (int64_t)code, "i:signal", (int64_t)sig, "t:restart_in", p->backoff_us, NULL);
+    if (starting && code == EXIT_CONFIG) cannot_work(s, now_us);
+    log_line(LOG_WARN, "runner.died", "s:worker", s->id, "s:role", role(i), "i:pid",
+             (int64_t)p->pid, "i:exit", (int64_t)code, "i:signal", (int64_t)sig, "t:restart_in",
+             p->backoff_us, NULL);
     p->charge = true;
-    p->signal = sig;
-}
-
-/* --- what it is on --- */
-
-int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us)
-{
-    int64_t since_us = 0, job = partner_gone(s) ? 0 : store_in_hand(s->st, &since_us);
-
-    *for_us = job != 0 && now_us > since_us ? now_us - since_us : 0;
-    return job;
-}
-
-static bool take_task(void *ctx, const struct pawl_job *job)
-{
-    snprintf(ctx, LIMIT_NAME_BYTES + 1, "%s", job->task);
-    return false;
-}
-
-void partner_watch(struct sup *s, int64_t now_us)
-{
-    char task[LIMIT_NAME_BYTES + 1] = "?";
-    struct pawl_error e = {0};
-    int64_t for_us = 0, job = partner_job(s, now_us, &for_us);
-
-    if (job == 0 || for_us < LONG_US || s->partner.long_since_us == now_us - for_us) return;
-    s->partner.long_since_us = now_us - for_us;
-    if (store_job(s->st, job, take_task, task, &e) != PAWL_OK) task[0] = '?', task[1] = '\0';
-    log_line(LOG_WARN, "effect.long", "s:worker", s->id, "d:job", job, "s:task", task, "t:for",
-             for_us, "i:runner_pid", (int64_t)s->partner.pid, "s:why",
-             "its statements hold the store's write lock; its hard_limit interrupts them", NULL);
+    p->how = sig == SIGALRM || p->late ? OUT_TIMEOUT : OUT_LOST;
 }
 
 /* --- the conversation --- */
 
-void partner_hear(struct sup *s, int64_t now_us)
+static bool is_dead(const struct partner *p)
 {
-    struct partner *p = &s->partner;
+    struct pollfd fd = {.fd = p->pid_fd, .events = POLLIN};
+
+    return p->pid_fd >= 0 && poll(&fd, 1, 0) == 1;
+}
+
+void partner_hear(struct sup *s, size_t i, int64_t now_us)
+{
+    struct partner *p = nth(s, i);
+    bool dead = is_dead(p); /* looked at first: its last words are read before it is buried */
 
     while (p->fd >= 0) {
         switch (link_hear(p->fd)) {
-        case LINK_NONE: return;
+        case LINK_NONE:
+            if (dead) died(s, i, now_us);
+            return;
         case LINK_READY:
             p->phase = PARTNER_UP;
-            log_line(LOG_INFO, "runner.ready", "s:worker", s->id, "i:pid", (int64_t)p->pid, NULL);
+            log_line(LOG_INFO, "runner.ready", "s:worker", s->id, "s:role", role(i), "s:runner",
+                     i > 0 ? p->id : NULL, "i:pid", (int64_t)p->pid, NULL);
             break;
         case LINK_PAUSED:
             p->paused = p->pausing;
@@ -230,43 +351,8 @@ void partner_hear(struct sup *s, int64_t now_us)
             p->idle = false;
             s->active = true;
             break;
-        default: died(s, now_us); return;
+        case LINK_OVER: p->over = true; break;
+        default: died(s, i, now_us); return;
         }
     }
-}
-
-bool partner_still(struct sup *s)
-{
-    struct partner *p = &s->partner;
-
-    if (partner_gone(s)) return true;
-    if (!p->pausing) p->pausing = say(s, LINK_PAUSE);
-    return p->paused;
-}
-
-void partner_arbitrate(struct sup *s)
-{
-    struct partner *p = &s->partner;
-
-    if (p->pausing && !children_alone(s)) {
-        if (say(s, LINK_RESUME)) p->pausing = p->paused = false;
-    }
-}
-
-void partner_drain(struct sup *s)
-{
-    struct partner *p = &s->partner;
-
-    if (p->fd < 0 || p->ending) return;
-    p->ending = true;
-    (void)say(s, LINK_DRAIN);
-    partner_signal(s, SIGUSR1); /* so that a long batch hears it, too */
-}
-
-void partner_signal(struct sup *s, int sig)
-{
-    if (s->partner.fd < 0) return;
-    s->partner.ending = true;
-    if (sig == SIGKILL) s->partner.killed = true; /* our doing, not its job's: nothing is charged */
-    (void)kill(s->partner.pid, sig);
 }

@@ -1,31 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* runner.c - the effect runner: claim, work and acknowledgement of sql jobs, a batch per commit.
+/* runner.c - a runner: it claims, works and acknowledges, a batch per commit, until told to end.
  *
- * May assume: descriptor 0 is the socket to its supervisor, 3 the worker's locked side file; it
- *             dies with its supervisor.
- * Keeps: while paused it touches no job; a suspect has a transaction of its own; told to end, it
- *        finishes its batch.
- * Never: starts a process, settles leased jobs, reaps.
+ * May assume: descriptor 0 is the socket to its supervisor, 3 the locked side file of the worker
+ *             that it is part of (effect) or is (prepared); it dies with its supervisor.
+ * Keeps: while paused it touches no job; told to end, it finishes its batch, hands back what it
+ *        leased, and says so. Descriptors that a handler may know (0 to 3) hold nothing of ours.
+ * Never: starts a process, reaps, settles what another one leased.
  */
-#include "worker/worker.h"
+#include "worker/runner.h"
 
-#include "base/clock.h"
 #include "base/err.h"
-#include "engine/engine.h"
-#include "handler/handler.h"
-#include "worker/lanes.h"
 #include "worker/link.h"
 
-#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     NET_US = 100 * 1000,            /* look for foreign commits this often when nothing wakes us */
@@ -33,57 +30,32 @@ enum {
     BACKOFF_MIN_US = 100 * 1000,
     BACKOFF_MAX_US = 5000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
-    OVERRUN_US = 5000 * 1000,       /* beyond the hard limit: a statement that no interrupt ends */
+    HIGH_FD = 64,
 };
 
-/* What the signal handlers touch. */
-static struct {
-    volatile int drain;             /* end after the job in hand */
-    volatile int now;               /* and interrupt it */
-    _Atomic int64_t kill_at_us;     /* the job in hand must be over by then; 0: none in hand */
-} flags;
-
-struct runner {
-    const struct runner_opts *o;
-    const struct env *env;
-    struct store *st;
-    struct lanes lanes;
-    struct sql_task **tasks;        /* parallel to lanes.effect */
-    struct effect *effect;
-    bool paused;                    /* see link.h */
-    bool idle;                      /* as last said to the supervisor */
-    int64_t next_due_us;            /* monotonic; INT64_MAX: nothing waits */
-    int64_t look_anyway_us;         /* monotonic */
-    int64_t backoff_us;
-    struct log_gate gate;
-};
-
-static int64_t mono(const struct runner *r)
-{
-    return r->env->mono_us(r->env->ctx);
-}
+struct runner_flags runner_flags;
 
 /* --- signals: USR1 drain, TERM end now, ALRM the watchdog --- */
 
 static void on_drain(int sig)
 {
     (void)sig;
-    flags.drain = 1;
+    runner_flags.drain = 1;
 }
 
 static void on_now(int sig)
 {
     (void)sig;
-    flags.drain = 1;
-    flags.now = 1;
+    runner_flags.drain = 1;
+    runner_flags.now = 1;
 }
 
-/* A statement that does not react to the interrupt holds the store's lock: nothing but our death
- * frees it. The default action of the same signal, taken when this handler returns, says so. */
+/* A statement that does not react to the interrupt, or a handler that does not return, holds the
+ * store's lock: nothing but our death frees it. The default action of the same signal, taken when this handler returns, says so. */
 static void on_alarm(int sig)
 {
     struct timespec t;
-    int64_t now_us, at_us = atomic_load(&flags.kill_at_us);
+    int64_t now_us, at_us = atomic_load(&runner_flags.kill_at_us);
 
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     now_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
@@ -118,35 +90,19 @@ static void watchdog(bool on)
     (void)setitimer(ITIMER_REAL, &t, NULL);
 }
 
-/* --- one job --- */
-
-static void run_job(void *ctx, struct store *st, const struct lane_task *t, const struct job *job,
-                    struct arena *arena, struct finding *f, bool *pinned)
-{
-    struct runner *r = ctx;
-    size_t i = (size_t)(t - r->lanes.effect.lane.tasks);
-    int64_t limit_us = t->policy.hard_limit_us;
-
-    assert(i < r->lanes.effect.lane.tasks_n);
-    if (limit_us > 0) atomic_store(&flags.kill_at_us, mono(r) + limit_us + OVERRUN_US);
-    sql_task_run(r->tasks[i], st, &t->policy, job, &flags.now, arena, f, pinned);
-    atomic_store(&flags.kill_at_us, 0);
-}
-
 /* --- the conversation --- */
 
 static bool say(struct runner *r, enum link_word w)
 {
-    (void)r;
-    return link_say(RUNNER_CTL_FD, w, true);
+    return link_say(r->ctl_fd, w, true);
 }
 
 /* Act on what the supervisor said. False: end. */
 static bool hear(struct runner *r)
 {
     for (;;) {
-        switch (link_hear(RUNNER_CTL_FD)) {
-        case LINK_NONE: return flags.drain == 0;
+        switch (link_hear(r->ctl_fd)) {
+        case LINK_NONE: return runner_flags.drain == 0;
         case LINK_PAUSE:
             r->paused = true;
             if (!say(r, LINK_PAUSED)) return false;
@@ -169,7 +125,7 @@ static bool say_idle(struct runner *r, bool idle)
  * commit of another pawl process is announced (then true). */
 static bool wait_for(struct runner *r, int64_t wait_us, bool wake)
 {
-    struct pollfd p[2] = {{.fd = RUNNER_CTL_FD, .events = POLLIN},
+    struct pollfd p[2] = {{.fd = r->ctl_fd, .events = POLLIN},
                           {.fd = wake ? store_wake_fd(r->st) : -1, .events = POLLIN}};
     struct timespec t = {.tv_sec = wait_us / 1000000, .tv_nsec = wait_us % 1000000 * 1000};
     sigset_t none, ours, old;
@@ -180,7 +136,7 @@ static bool wait_for(struct runner *r, int64_t wait_us, bool wake)
     (void)sigaddset(&ours, SIGUSR1);
     (void)sigaddset(&ours, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &ours, &old);
-    if (flags.drain == 0 && ppoll(p, 2, wait_us < 0 ? NULL : &t, &none) < 0) p[1].revents = 0;
+    if (runner_flags.drain == 0 && ppoll(p, 2, wait_us < 0 ? NULL : &t, &none) < 0) p[1].revents = 0;
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     return p[1].revents != 0;
 }
@@ -188,14 +144,14 @@ static bool wait_for(struct runner *r, int64_t wait_us, bool wake)
 /* Nothing is due: wait for a reason to look again. True: there is one. */
 static bool wait_for_work(struct runner *r)
 {
-    int64_t left = r->next_due_us == INT64_MAX ? NET_US : r->next_due_us - mono(r);
+    int64_t left = r->next_due_us == INT64_MAX ? NET_US : r->next_due_us - runner_mono(r);
 
     if (left > NET_US) left = NET_US;
     if (left > 0 && wait_for(r, left, true)) store_wake_clear(r->st);
     /* Our own commits wake us, too. A due time is kept on the monotonic clock: look anyway, should
      * the wall clock have been set. */
-    if (mono(r) >= r->look_anyway_us) r->next_due_us = 0;
-    return store_changed(r->st) || mono(r) >= r->next_due_us;
+    if (runner_mono(r) >= r->look_anyway_us) r->next_due_us = 0;
+    return store_changed(r->st) || runner_mono(r) >= r->next_due_us;
 }
 
 /* --- batches --- */
@@ -208,9 +164,9 @@ static bool passing(enum pawl_rc rc)
 
 static void back_off(struct runner *r, const struct pawl_error *e)
 {
-    if (flags.drain != 0) return; /* our own interrupt, or the next worker's trouble */
+    if (runner_flags.drain != 0) return; /* our own interrupt, or the next worker's trouble */
     if (log_gate(&r->gate, LOG_EVERY_US)) {
-        log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane", "effect", "s:rc",
+        log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane", r->effect != NULL ? "effect" : "prepared", "s:rc",
                  pawl_rc_name(e->rc), "s:why", e->msg, "i:more", r->gate.swallowed, NULL);
     }
     r->backoff_us = r->backoff_us == 0 ? BACKOFF_MIN_US : r->backoff_us * 2;
@@ -227,7 +183,8 @@ static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
     memset(&rep, 0, sizeof rep);
     *more = false;
     watchdog(true);
-    rc = effect_batch(r->effect, r->st, &rep, e);
+    rc = r->effect != NULL ? effect_batch(r->effect, r->st, &rep, e)
+                           : prepared_step(r->prepared, r->st, &rep, e);
     if (rc != PAWL_OK) {
         if (!passing(rc)) return rc;
         back_off(r, e);
@@ -238,9 +195,9 @@ static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
     *more = rep.claimed > 0 || rep.info.more;
     if (rep.claimed > 0 && !say_idle(r, false)) return PAWL_OK; /* hear() sees the end */
     r->next_due_us = INT64_MAX;
-    r->look_anyway_us = mono(r) + LOOK_ANYWAY_US;
+    r->look_anyway_us = runner_mono(r) + LOOK_ANYWAY_US;
     if (rep.info.next_due_us > 0) {
-        r->next_due_us = mono(r) + rep.info.next_due_us - store_now_us(r->st);
+        r->next_due_us = runner_mono(r) + rep.info.next_due_us - store_now_us(r->st);
     }
     return PAWL_OK;
 }
@@ -265,19 +222,43 @@ static enum pawl_rc loop(struct runner *r, struct pawl_error *e)
     return rc;
 }
 
-/* --- life --- */
-
-static enum pawl_rc open_tasks(struct runner *r, struct pawl_error *e)
+/* Hand back what is leased. Until that is durable, or the supervisor's patience ends us. */
+static enum pawl_rc release(struct runner *r, struct pawl_error *e)
 {
-    const struct lane_conf *l = &r->lanes.effect;
-    enum pawl_rc rc = PAWL_OK;
+    enum pawl_rc rc;
 
-    r->tasks = calloc(l->lane.tasks_n + 1, sizeof *r->tasks);
-    if (r->tasks == NULL) return pawl_fail(e, PAWL_NOMEM, "effect runner");
-    for (size_t i = 0; i < l->lane.tasks_n && rc == PAWL_OK; i++) {
-        rc = sql_task_open(r->st, r->o->conf, l->tasks[i], &r->tasks[i], e);
+    if (r->prepared == NULL) return PAWL_OK;
+    while ((rc = prepared_release(r->prepared, r->st, e)) != PAWL_OK && passing(rc)) {
+        struct timespec t = {.tv_nsec = BACKOFF_MIN_US * 1000};
+        if (log_gate(&r->gate, LOG_EVERY_US)) {
+            log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane", "prepared",
+                     "s:rc", pawl_rc_name(rc), "s:why", e->msg, "i:more", r->gate.swallowed, NULL);
+        }
+        (void)nanosleep(&t, NULL);
     }
     return rc;
+}
+
+/* --- life --- */
+
+/* Out of the way of handlers: what they close, or open in its place, is not ours. The numbers stay
+ * taken, so that no file of the store gets one of them. */
+static enum pawl_rc descriptors_setup(struct runner *r, struct pawl_error *e)
+{
+    struct log_conf log = r->o->log;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    r->ctl_fd = fcntl(RUNNER_CTL_FD, F_DUPFD_CLOEXEC, HIGH_FD);
+    r->side_fd = fcntl(RUNNER_SIDE_FD, F_DUPFD_CLOEXEC, HIGH_FD);
+    log.fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (null < 0 || r->ctl_fd < 0 || r->side_fd < 0 || log.fd < 0
+        || dup2(null, RUNNER_CTL_FD) < 0 || dup2(null, RUNNER_SIDE_FD) < 0) {
+        return pawl_fail_errno(e, errno, "the runner's descriptors");
+    }
+    (void)close(null);
+    log_setup(&log);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a handler's printf is seen when it is made */
+    return PAWL_OK;
 }
 
 static enum pawl_rc setup(struct runner *r, struct pawl_error *e)
@@ -286,41 +267,30 @@ static enum pawl_rc setup(struct runner *r, struct pawl_error *e)
     struct store_opts so = {.url = o->url, .env = r->env, .on_connect = o->conf->on_connect,
                             .on_connect_n = o->conf->on_connect_n, .lease_us = o->conf->lease_us,
                             .accept_wal_risk = o->accept_wal_risk};
-    struct effect_opts eo = {.lane = &r->lanes.effect.lane, .fn = run_job, .ctx = r, .env = r->env,
-                             .stop = &flags.drain};
-    char print[FINGERPRINT_BYTES];
     enum pawl_rc rc;
 
-    conf_fingerprint(o->conf, print);
-    if (strcmp(print, o->fingerprint) != 0) {
-        return pawl_fail(e, PAWL_CONFIG, "%s has changed since the worker read it; start the "
-                         "worker again", o->conf->path);
-    }
+    if ((rc = descriptors_setup(r, e)) != PAWL_OK) return rc;
     if ((rc = store_open(&so, &r->st, e)) != PAWL_OK) return rc;
-    if ((rc = store_worker_attach(r->st, o->worker, RUNNER_SIDE_FD, e)) != PAWL_OK) return rc;
-    rc = lanes_declare(r->st, o->conf, false, o->queues, o->queues_n, NULL, NULL, &r->lanes, e);
-    if (rc != PAWL_OK) return rc;
-    if ((rc = open_tasks(r, e)) != PAWL_OK) return rc;
-    r->effect = effect_new(&eo);
-    if (r->effect == NULL) return pawl_fail(e, PAWL_NOMEM, "effect runner");
-    return PAWL_OK;
+    rc = o->role == RUNNER_EFFECT ? store_worker_attach(r->st, o->worker, r->side_fd, e)
+                                  : store_crew_attach(r->st, o->worker, r->side_fd, e);
+    return rc == PAWL_OK ? runner_jobs_open(r, e) : rc;
 }
 
 enum pawl_rc runner_run(const struct runner_opts *o, struct pawl_error *e)
 {
-    struct runner r = {.o = o, .env = env_real(), .next_due_us = INT64_MAX};
+    struct runner r = {.o = o, .env = env_real(), .next_due_us = INT64_MAX, .ctl_fd = -1,
+                       .side_fd = -1};
+    struct pawl_error late = {0};
     enum pawl_rc rc;
 
     signals_setup();
     (void)prctl(PR_SET_NAME, "pawl-runner");
     rc = setup(&r, e);
-    if (rc == PAWL_OK && link_say(RUNNER_CTL_FD, LINK_READY, true)) rc = loop(&r, e);
-    effect_free(&r.effect);
-    for (size_t i = 0; r.tasks != NULL && i < r.lanes.effect.lane.tasks_n; i++) {
-        sql_task_close(&r.tasks[i]);
+    if (rc == PAWL_OK && say(&r, LINK_READY)) {
+        rc = loop(&r, e);
+        if (release(&r, &late) == PAWL_OK) (void)say(&r, LINK_OVER);
     }
-    free(r.tasks);
-    lanes_free(&r.lanes);
+    runner_jobs_close(&r);
     store_close(&r.st);
     return rc;
 }

@@ -60,6 +60,11 @@ void super_store_trouble(struct sup *s, const struct pawl_error *e, int64_t now_
     }
 }
 
+static void sooner(int64_t *next_us, int64_t at_us)
+{
+    if (at_us < *next_us) *next_us = at_us;
+}
+
 static void store_fine(struct sup *s)
 {
     if (s->backoff_us > 0) log_line(LOG_INFO, "store.fine", "s:worker", s->id, NULL);
@@ -124,7 +129,10 @@ static void turn(struct sup *s, int64_t now_us)
     }
     store_fine(s);
     found = count(s, SLOT_HELD) > held || count(s, SLOT_ENDED) > 0;
-    if (ended > 0 || found) s->active = true;
+    if (ended > 0 || found) {
+        s->active = true;
+        sooner(&s->empty_at_us, now_us + EMPTY_US);
+    }
     if (claim) after_claim(s, &info, found || ended > 0, now_us);
     else if (ended > 0) s->look = true;
 }
@@ -152,9 +160,11 @@ static void refresh(struct sup *s, int64_t now_us)
 
 static void beat(struct sup *s, int64_t now_us)
 {
-    int64_t boot_us = s->env->boot_us(s->env->ctx);
+    int64_t boot_us = s->env->boot_us(s->env->ctx), stamp_us = store_worker_stamp(s->st);
 
     if (now_us < s->beat_at_us) return;
+    /* Who waits for the store beats there, too: others saw that, and took nothing over. */
+    if (stamp_us > s->beaten_boot_us) s->beaten_boot_us = stamp_us;
     if (s->beaten_boot_us > 0 && boot_us - s->beaten_boot_us > s->lease_us) {
         /* We were frozen for longer than a lease: others may have taken over what we held. */
         log_line(LOG_WARN, "worker.frozen", "s:worker", s->id, "t:for", boot_us - s->beaten_boot_us,
@@ -181,6 +191,7 @@ static void reap(struct sup *s, int64_t now_us)
     if (engine_reap(s->st, s->env, &rep, &e) != PAWL_OK) super_store_trouble(s, &e, now_us);
     else if (rep.workers > 0) {
         s->look = s->active = true;
+        sooner(&s->empty_at_us, now_us + EMPTY_US);
         log_line(LOG_WARN, "worker.gone", "s:worker", s->id, "i:workers", (int64_t)rep.workers,
                  "i:jobs", (int64_t)(rep.charged + rep.suspects), "s:why",
                  "another worker died or froze: what it held was taken over", NULL);
@@ -201,7 +212,8 @@ static void upkeep(struct sup *s, int64_t now_us)
     }
 }
 
-/* --until-empty: nothing due, running or retrying, by anybody. */
+/* --until-empty: nothing due, running or retrying, by anybody. Asked again only after a commit of
+ * anybody, or when the next job that waits is due (or a clock may have been set). */
 static void end_when_empty(struct sup *s, int64_t now_us)
 {
     struct pending left = {0};
@@ -225,12 +237,18 @@ static void end_when_empty(struct sup *s, int64_t now_us)
                                    : "nothing is left to do", now_us);
     } else if (left.due > 0) {
         s->look = true;
+    } else {
+        s->empty_at_us = now_us + LOOK_ANYWAY_US;
+        if (left.next_due_us > 0)
+            sooner(&s->empty_at_us, now_us + left.next_due_us - store_now_us(s->st));
     }
 }
 
 static void foreign_commit(struct sup *s)
 {
-    if (store_changed(s->st)) s->look = s->changed = s->active = true;
+    if (!store_changed(s->st)) return;
+    s->look = s->changed = s->active = true;
+    sooner(&s->empty_at_us, sup_mono(s) + EMPTY_US);
 }
 
 static void timers(struct sup *s, int64_t now_us)
@@ -254,11 +272,6 @@ static void timers(struct sup *s, int64_t now_us)
     children_tick(s, now_us);
     partner_tick(s, now_us);
     drain_tick(s, now_us);
-}
-
-static void sooner(int64_t *next_us, int64_t at_us)
-{
-    if (at_us < *next_us) *next_us = at_us;
 }
 
 static int64_t next_instant(const struct sup *s)
@@ -286,6 +299,7 @@ static int64_t next_instant(const struct sup *s)
 static void on_signal(struct sup *s, uint32_t sig, int64_t now_us)
 {
     int64_t for_us = 0, job;
+    struct buf pids = {0};
 
     switch (sig) {
     case SIGTERM:
@@ -305,8 +319,10 @@ static void on_signal(struct sup *s, uint32_t sig, int64_t now_us)
         log_line(LOG_INFO, "worker.state", "s:worker", s->id, "i:slots", (int64_t)s->slots_n,
                  "i:busy", (int64_t)(s->slots_n - count(s, SLOT_FREE)), "i:running",
                  (int64_t)count(s, SLOT_RUNNING), "i:draining", (int64_t)(s->phase != PHASE_WORK),
-                 "i:runner_pid", partner_gone(s) ? 0 : (int64_t)s->partner.pid,
-                 "d:runner_job", job, "t:runner_for", for_us, NULL);
+                 "i:runner_pid", partner_lives(&s->partner) ? (int64_t)s->partner.pid : 0,
+                 "d:runner_job", job, "t:runner_for", for_us, "i:crew", partner_crew(s, &pids),
+                 "s:crew_pids", pids.n > 0 ? buf_str(&pids) : NULL, NULL);
+        buf_free(&pids);
         break;
     default:
         break; /* CHLD: children are watched one by one */
@@ -336,7 +352,7 @@ static void dispatch(struct sup *s, const struct epoll_event *ev, int64_t now_us
         store_wake_clear(s->st);
         foreign_commit(s); /* our own commits wake us, too: those change nothing for us */
     } else if (tag == TAG_PARTNER) {
-        partner_hear(s, now_us);
+        partner_hear(s, slot, now_us);
     }
 }
 
@@ -361,10 +377,7 @@ static enum pawl_rc wait_events(struct sup *s, struct pawl_error *e)
 /* Said once: from now on jobs of every task run. */
 static void say_ready(struct sup *s)
 {
-    if (s->ready || s->phase != PHASE_WORK
-        || (s->partner.phase != PARTNER_NONE && s->partner.phase != PARTNER_UP)) {
-        return;
-    }
+    if (s->ready || s->phase != PHASE_WORK || !partner_up(s)) return;
     s->ready = true;
     log_line(LOG_INFO, "worker.ready", "s:worker", s->id, NULL);
 }
@@ -388,7 +401,7 @@ enum pawl_rc super_loop(struct sup *s, struct pawl_error *e)
         end_when_empty(s, now_us);
         if (s->phase != PHASE_WORK) {
             bool held = s->leased != NULL && leased_busy(s->leased) > 0;
-            if (!held && partner_gone(s) && !s->partner.charge) return s->rc;
+            if (!held && partner_gone(s)) return s->rc;
             if (now_us >= s->give_up_at_us) {
                 store_worker_orderly(s->st);
                 if (s->rc != PAWL_OK) return s->rc;

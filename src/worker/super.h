@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* super.h - the supervisor's own state, shared between worker.c, super.c, drain.c, children.c and
- * partner.c only. */
+/* super.h - the supervisor's own state, shared between worker.c, super.c, drain.c, children.c,
+ * partner.c and partner_effect.c only. */
 #ifndef WORKER_SUPER_H
 #define WORKER_SUPER_H
 
@@ -23,18 +23,24 @@ struct child {
     bool stopped;          /* we killed it: cancelled or fenced */
 };
 
-/* The effect runner as the supervisor sees it. */
-enum partner_phase { PARTNER_NONE /* no sql tasks */, PARTNER_DOWN, PARTNER_STARTING, PARTNER_UP };
+/* A runner as the supervisor sees it: the one of the effect lane, or one of the crew that runs the
+ * prepared lane. */
+enum partner_phase { PARTNER_NONE /* no such tasks */, PARTNER_DOWN, PARTNER_STARTING, PARTNER_UP };
 struct partner {
     enum partner_phase phase;
     pid_t pid;
-    int fd;                      /* our end of the link; -1 */
+    int fd, pid_fd;              /* our end of the link; its death, also without the link's; -1 */
+    char id[40];                 /* crew: the worker that it is; "": not joined yet */
+    int side_fd;                 /* crew: the store's */
     bool idle, pausing, paused;
-    bool ending, killed;         /* it was told to end; by SIGKILL */
-    bool charge;                 /* it died: its job is not charged yet */
+    bool ending, killed, over;   /* it was told to end; by SIGKILL; it holds nothing, it said */
+    bool late;                   /* we killed it: it stayed past its job's hard limit */
+    bool charge;                 /* it died: what that means for its jobs is not written yet */
+    enum outcome how;            /* for the job in hand */
     int signal;                  /* that killed it, -1: none */
     int64_t start_at_us, up_at_us, backoff_us;
     int64_t long_since_us;       /* the job in hand since then was named already */
+    int64_t long_limit_us;       /* its hard limit */
 };
 
 struct sup {
@@ -46,7 +52,9 @@ struct sup {
     struct slot *slots;
     struct child *children;      /* parallel to slots */
     size_t slots_n;
-    struct partner partner;
+    struct partner partner;      /* the effect runner */
+    struct partner *crew;
+    size_t crew_n;
     char id[40];
     char *child_db;              /* PAWL_DB of children: absolute */
     int side_fd, ep, sig_fd;
@@ -58,6 +66,7 @@ struct sup {
     bool suspect_waits;          /* a leased suspect waits until nothing else runs */
     size_t empty_looks;          /* in a row, by wake-ups close to each other */
     int64_t grace_us, lease_us;
+    int64_t crew_beat_at_us;
     int64_t beat_at_us, beaten_boot_us, reap_at_us, poll_at_us, upkeep_at_us, refresh_at_us;
     int64_t look_at_us;          /* do not claim before */
     int64_t look_anyway_at_us;   /* look even if nobody said so */
@@ -92,17 +101,27 @@ void children_kill_all(struct sup *s);                /* and mark their slots fo
 bool children_alone(const struct sup *s);             /* a suspect is held or runs */
 void children_reap_orphans(struct sup *s, int64_t now_us);
 
-/* partner.c */
-void partner_tick(struct sup *s, int64_t now_us);     /* start it when its time has come */
+/* partner.c: i is 0 for the effect runner, above for the crew */
+void partner_tick(struct sup *s, int64_t now_us);     /* start them when their time has come */
 int64_t partner_next_us(const struct sup *s);
-void partner_hear(struct sup *s, int64_t now_us);
+void partner_hear(struct sup *s, size_t i, int64_t now_us);
+void partner_drain(struct sup *s);                    /* all of them */
+void partner_signal(struct sup *s, int sig);          /* all of them */
+bool partner_up(const struct sup *s);                 /* every one that there should be */
+bool partner_gone(const struct sup *s);               /* none lives, and all deaths are written */
+bool partner_is(const struct sup *s, pid_t pid);      /* a living runner of ours */
+int64_t partner_crew(const struct sup *s, struct buf *pids); /* how many live; and their pids */
+void partner_leave(struct sup *s);                    /* what the crew joined as is forgotten */
+/* partner_effect.c: what only the effect runner is asked */
 bool partner_still(struct sup *s);                    /* it holds still for a leased suspect */
 void partner_arbitrate(struct sup *s);                /* let it go on when that suspect is over */
-void partner_drain(struct sup *s);
-void partner_signal(struct sup *s, int sig);
 void partner_watch(struct sup *s, int64_t now_us);    /* says once when its job takes long */
 int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us); /* in hand; 0: none */
-bool partner_gone(const struct sup *s);
+static inline bool partner_lives(const struct partner *p)
+{
+    return p->phase == PARTNER_STARTING || p->phase == PARTNER_UP;
+}
+bool partner_say(struct partner *p, enum link_word w); /* between the two files */
 
 /* drain.c */
 void drain_begin(struct sup *s, const char *why, int64_t now_us);

@@ -31,10 +31,10 @@ static enum pawl_rc signals_setup(struct sup *s, struct pawl_error *e)
     return s->sig_fd >= 0 ? PAWL_OK : pawl_fail_errno(e, errno, "signalfd");
 }
 
-/* A child takes five descriptors. */
+/* A child takes five descriptors, a runner of the crew three. */
 static enum pawl_rc descriptors_setup(const struct sup *s, struct pawl_error *e)
 {
-    rlim_t need = (rlim_t)s->slots_n * EXEC_FD_N + FDS_SPARE;
+    rlim_t need = (rlim_t)s->slots_n * EXEC_FD_N + (rlim_t)s->crew_n * 3 + FDS_SPARE;
     struct rlimit lim;
 
     if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= need) return PAWL_OK;
@@ -99,6 +99,7 @@ static enum pawl_rc declare(struct sup *s, struct buf *out, struct pawl_error *e
     }
     /* A statement that does not fit the database is told here, to the person who starts us. */
     for (size_t i = 0; i < s->lanes.effect.lane.tasks_n && rc == PAWL_OK; i++) {
+        if (s->lanes.effect.tasks[i]->kind != HANDLER_SQL) continue;
         rc = sql_task_open(s->st, o->conf, s->lanes.effect.tasks[i], &probe, e);
         sql_task_close(&probe);
     }
@@ -115,17 +116,39 @@ static enum pawl_rc watch(struct sup *s, int fd, enum tag tag, struct pawl_error
     return pawl_fail_errno(e, errno, "epoll");
 }
 
-static enum pawl_rc slots_setup(struct sup *s, struct pawl_error *e)
+static size_t concurrency(const struct worker_opts *o)
 {
-    const struct worker_opts *o = s->o;
+    return (size_t)(o->concurrency > 0 ? o->concurrency : o->conf->concurrency);
+}
+
+static enum pawl_rc runners_setup(struct sup *s, struct pawl_error *e)
+{
+    size_t n = (size_t)s->o->conf->runners;
 
     if (s->lanes.effect.lane.tasks_n > 0) s->partner.phase = PARTNER_DOWN;
-    if (s->lanes.leased.lane.tasks_n == 0) return PAWL_OK;
-    s->slots_n = (size_t)(o->concurrency > 0 ? o->concurrency : o->conf->concurrency);
-    s->children = calloc(s->slots_n, sizeof *s->children);
-    s->leased = leased_new(&s->lanes.leased.lane, s->slots_n, s->env);
-    if (s->children == NULL || s->leased == NULL) return pawl_fail(e, PAWL_NOMEM, "slots");
-    s->slots = leased_slots(s->leased, &s->slots_n);
+    if (s->lanes.prepared.lane.tasks_n == 0) return PAWL_OK;
+    if (n == 0) n = concurrency(s->o) < CONF_RUNNERS ? concurrency(s->o) : CONF_RUNNERS;
+    s->crew = calloc(n, sizeof *s->crew);
+    if (s->crew == NULL) return pawl_fail(e, PAWL_NOMEM, "runners");
+    s->crew_n = n;
+    for (size_t i = 0; i < n; i++) {
+        s->crew[i] = (struct partner){.phase = PARTNER_DOWN, .fd = -1, .pid_fd = -1};
+    }
+    return PAWL_OK;
+}
+
+static enum pawl_rc slots_setup(struct sup *s, struct pawl_error *e)
+{
+    enum pawl_rc rc = runners_setup(s, e);
+
+    if (rc != PAWL_OK) return rc;
+    if (s->lanes.leased.lane.tasks_n > 0) {
+        s->slots_n = concurrency(s->o);
+        s->children = calloc(s->slots_n, sizeof *s->children);
+        s->leased = leased_new(&s->lanes.leased.lane, s->slots_n, s->env);
+        if (s->children == NULL || s->leased == NULL) return pawl_fail(e, PAWL_NOMEM, "slots");
+        s->slots = leased_slots(s->leased, &s->slots_n);
+    }
     return descriptors_setup(s, e);
 }
 
@@ -148,11 +171,17 @@ static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e
     return store_worker_join(s->st, s->id, &s->side_fd, e);
 }
 
+static int64_t tasks_of(const struct conf *conf, enum handler_kind kind)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < conf->tasks_n; i++) n += conf->tasks[i].kind == kind;
+    return n;
+}
+
 static void log_start(struct sup *s)
 {
-    struct buf store = {0};
-
-    struct buf queues = {0};
+    struct buf store = {0}, queues = {0};
 
     for (size_t i = 0; i < s->o->queues_n; i++)
         buf_printf(&queues, "%s%s", i > 0 ? "," : "", s->o->queues[i]);
@@ -161,8 +190,11 @@ static void log_start(struct sup *s)
              PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store),
              "s:queues", queues.n > 0 ? buf_str(&queues) : NULL,
              "i:concurrency", (int64_t)s->slots_n,
-             "i:exec_tasks", (int64_t)s->lanes.leased.lane.tasks_n,
-             "i:sql_tasks", (int64_t)s->lanes.effect.lane.tasks_n,
+             "i:exec_tasks", tasks_of(s->o->conf, HANDLER_EXEC),
+             "i:sql_tasks", tasks_of(s->o->conf, HANDLER_SQL),
+             "i:c_tasks", tasks_of(s->o->conf, HANDLER_C),
+             "i:prepared_tasks", (int64_t)s->lanes.prepared.lane.tasks_n,
+             "i:runners", (int64_t)s->crew_n,
              "t:grace", s->grace_us, "t:lease", s->lease_us, NULL);
     buf_free(&store);
     buf_free(&queues);
@@ -173,7 +205,8 @@ static void leave(struct sup *s)
 {
     struct pawl_error e = {0};
 
-    if (s->leased != NULL && leased_busy(s->leased) > 0) return;
+    if ((s->leased != NULL && leased_busy(s->leased) > 0) || !partner_gone(s)) return;
+    partner_leave(s);
     if (store_worker_leave(s->st, &e) != PAWL_OK) {
         log_line(LOG_WARN, "worker.leave", "s:worker", s->id, "s:why", e.msg, NULL);
     }
@@ -188,6 +221,7 @@ static void teardown(struct sup *s)
     lanes_free(&s->lanes);
     store_close(&s->st);
     free(s->children);
+    free(s->crew);
     free(s->child_db);
     if (s->ep >= 0) (void)close(s->ep);
     if (s->sig_fd >= 0) (void)close(s->sig_fd);
@@ -196,7 +230,7 @@ static void teardown(struct sup *s)
 enum pawl_rc worker_run(const struct worker_opts *o, struct buf *drift, struct pawl_error *e)
 {
     struct sup s = {.o = o, .env = env_real(), .side_fd = -1, .ep = -1, .sig_fd = -1,
-                    .partner = {.fd = -1}, .reap_orphans = getpid() == 1};
+                    .partner = {.fd = -1, .pid_fd = -1}, .reap_orphans = getpid() == 1};
     enum pawl_rc rc;
 
     s.grace_us = o->grace_us >= 0 ? o->grace_us : o->conf->grace_us;

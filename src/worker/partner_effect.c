@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* partner_effect.c - what the supervisor asks of the effect runner alone: to hold still, and what
+ * it is on.
+ *
+ * Keeps: the runner holds still while a leased suspect runs; a job that stays past its hard limit
+ *        and past the runner's own watchdog ends with its runner.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "worker/super.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LONG_US (5 * INT64_C(1000000))       /* a job that keeps the write lock this long is named */
+#define BEYOND_US (15 * INT64_C(1000000))    /* the watchdog has had its time, and did not bark */
+
+/* --- to hold still --- */
+
+bool partner_still(struct sup *s)
+{
+    struct partner *p = &s->partner;
+
+    if (!partner_lives(p)) return true;
+    if (!p->pausing) p->pausing = partner_say(p, LINK_PAUSE);
+    return p->paused;
+}
+
+void partner_arbitrate(struct sup *s)
+{
+    struct partner *p = &s->partner;
+
+    if (p->pausing && !children_alone(s)) {
+        if (partner_say(p, LINK_RESUME)) p->pausing = p->paused = false;
+    }
+}
+
+/* --- what it is on --- */
+
+int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us)
+{
+    int64_t since_us = 0, job;
+
+    job = partner_lives(&s->partner) ? store_in_hand(s->st, &since_us) : 0;
+    *for_us = job != 0 && now_us > since_us ? now_us - since_us : 0;
+    return job;
+}
+
+static bool take_task(void *ctx, const struct pawl_job *job)
+{
+    snprintf(ctx, LIMIT_NAME_BYTES + 1, "%s", job->task);
+    return false;
+}
+
+static int64_t limit_of(const struct sup *s, const char *task)
+{
+    const struct lane *l = &s->lanes.effect.lane;
+
+    for (size_t i = 0; i < l->tasks_n; i++) {
+        if (strcmp(l->tasks[i].name, task) == 0) return l->tasks[i].policy.hard_limit_us;
+    }
+    return 0;
+}
+
+/* A handler may have turned the watchdog's signal off. */
+static void end_late(struct sup *s, int64_t job, int64_t for_us)
+{
+    struct partner *p = &s->partner;
+
+    if (p->late || p->long_limit_us <= 0 || for_us < p->long_limit_us + BEYOND_US) return;
+    p->late = true;
+    log_line(LOG_ERROR, "runner.late", "s:worker", s->id, "d:job", job, "t:for", for_us,
+             "i:pid", (int64_t)p->pid, "s:why",
+             "its job is past its hard limit and the runner does not end: it is killed", NULL);
+    (void)kill(p->pid, SIGKILL);
+}
+
+void partner_watch(struct sup *s, int64_t now_us)
+{
+    char task[LIMIT_NAME_BYTES + 1] = "?";
+    struct pawl_error e = {0};
+    int64_t for_us = 0, job = partner_job(s, now_us, &for_us);
+
+    if (job == 0 || for_us < LONG_US) return;
+    if (s->partner.long_since_us == now_us - for_us) {
+        end_late(s, job, for_us);
+        return;
+    }
+    s->partner.long_since_us = now_us - for_us;
+    if (store_job(s->st, job, take_task, task, &e) != PAWL_OK) task[0] = '?', task[1] = '\0';
+    s->partner.long_limit_us = limit_of(s, task);
+    log_line(LOG_WARN, "effect.long", "s:worker", s->id, "d:job", job, "s:task", task, "t:for",
+             for_us, "i:runner_pid", (int64_t)s->partner.pid, "s:why",
+             "it holds the store's write lock; its hard_limit ends it", NULL);
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+/* runner_job.c - what a runner does with one job: by its task, sql statements or a C handler.
+ *
+ * Keeps: while a handler runs, runner_flags.kill_at_us says when it must have ended.
+ */
+#include "base/err.h"
+#include "handler/c_plugin.h"
+#include "worker/runner.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Beyond the hard limit, when statements are interrupted: what no interrupt ends. */
+#define SQL_OVERRUN_US (5 * INT64_C(1000000))
+#define C_OVERRUN_US (1 * INT64_C(1000000))
+
+static size_t index_of(const struct runner *r, const struct lane_task *t)
+{
+    size_t i = (size_t)(t - r->lane->lane.tasks);
+
+    assert(i < r->lane->lane.tasks_n);
+    return i;
+}
+
+static void arm(const struct runner *r, const struct lane_task *t, int64_t overrun_us)
+{
+    int64_t limit_us = t->policy.hard_limit_us;
+
+    if (limit_us <= 0) return;
+    atomic_store(&runner_flags.kill_at_us, runner_mono(r) + limit_us + overrun_us);
+}
+
+static void disarm(void)
+{
+    atomic_store(&runner_flags.kill_at_us, 0);
+}
+
+/* --- effect mode --- */
+
+static void effect_job(void *ctx, struct store *st, const struct lane_task *t,
+                       const struct job *job, struct arena *arena, struct finding *f, bool *pinned)
+{
+    struct runner *r = ctx;
+    size_t i = index_of(r, t);
+
+    if (r->sql[i] != NULL) {
+        arm(r, t, SQL_OVERRUN_US);
+        sql_task_run(r->sql[i], st, &t->policy, job, &runner_flags.now, arena, f, pinned);
+    } else {
+        arm(r, t, C_OVERRUN_US);
+        c_apply(r->host, &r->c[i], t, job, NULL, arena, f, pinned);
+    }
+    disarm();
+}
+
+/* --- prepared mode: prepare and apply have the hard limit each --- */
+
+static void prepare_job(void *ctx, struct store *st, const struct lane_task *t,
+                        const struct job *job, void **plan, struct arena *arena, struct finding *f)
+{
+    struct runner *r = ctx;
+
+    (void)st;
+    arm(r, t, C_OVERRUN_US);
+    c_prepare(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f);
+    disarm();
+}
+
+static void apply_job(void *ctx, struct store *st, const struct lane_task *t,
+                      const struct job *job, void *plan, struct arena *arena, struct finding *f,
+                      bool *pinned)
+{
+    struct runner *r = ctx;
+
+    (void)st;
+    arm(r, t, C_OVERRUN_US);
+    c_apply(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f, pinned);
+    disarm();
+}
+
+static void drop_job(void *ctx, const struct lane_task *t, const struct job *job, void *plan)
+{
+    struct runner *r = ctx;
+
+    arm(r, t, C_OVERRUN_US);
+    c_drop(r->host, &r->c[index_of(r, t)], t, job, plan);
+    disarm();
+}
+
+static const struct prepared_calls calls = {
+    .prepare = prepare_job, .apply = apply_job, .drop = drop_job,
+};
+
+/* --- life --- */
+
+/* The handler of each C task of our lane. plugins: parallel to the configuration's tasks. */
+static enum pawl_rc open_tasks(struct runner *r, const struct pawl_handler *const *plugins,
+                               struct pawl_error *e)
+{
+    const struct lane_conf *l = r->lane;
+    const struct conf *conf = r->o->conf;
+    enum pawl_rc rc = PAWL_OK;
+
+    r->sql = calloc(l->lane.tasks_n + 1, sizeof *r->sql);
+    r->c = calloc(l->lane.tasks_n + 1, sizeof *r->c);
+    if (r->sql == NULL || r->c == NULL) return pawl_fail(e, PAWL_NOMEM, "runner");
+    for (size_t i = 0; i < l->lane.tasks_n && rc == PAWL_OK; i++) {
+        const struct conf_task *t = l->tasks[i];
+        if (t->kind == HANDLER_SQL) rc = sql_task_open(r->st, conf, t, &r->sql[i], e);
+        else r->c[i].handler = plugins[t - conf->tasks];
+    }
+    return rc;
+}
+
+static enum pawl_rc open_engine(struct runner *r, struct pawl_error *e)
+{
+    const struct c_host_opts ho = {.env = r->env, .stop = &runner_flags.now,
+                                   .drain = &runner_flags.drain, .worker = r->o->worker};
+    const struct effect_opts eo = {.lane = &r->lane->lane, .fn = effect_job, .ctx = r,
+                                   .env = r->env, .stop = &runner_flags.drain};
+    const struct prepared_opts po = {.lane = &r->lane->lane, .calls = &calls, .ctx = r,
+                                     .env = r->env, .stop = &runner_flags.drain};
+
+    r->host = c_host_new(r->st, &ho);
+    if (r->host == NULL) return pawl_fail(e, PAWL_NOMEM, "runner");
+    if (r->o->role == RUNNER_EFFECT) r->effect = effect_new(&eo);
+    else r->prepared = prepared_new(&po);
+    if (r->effect == NULL && r->prepared == NULL) return pawl_fail(e, PAWL_NOMEM, "runner");
+    return PAWL_OK;
+}
+
+enum pawl_rc runner_jobs_open(struct runner *r, struct pawl_error *e)
+{
+    const struct runner_opts *o = r->o;
+    const struct pawl_handler **plugins = calloc(o->conf->tasks_n + 1, sizeof *plugins);
+    char print[FINGERPRINT_BYTES];
+    enum pawl_rc rc;
+
+    if (plugins == NULL) return pawl_fail(e, PAWL_NOMEM, "runner");
+    if ((rc = c_plugins_load(o->conf, plugins, e)) != PAWL_OK) goto out;
+    conf_fingerprint(o->conf, print);
+    if (strcmp(print, o->fingerprint) != 0) {
+        rc = pawl_fail(e, PAWL_CONFIG, "%s, or what a plugin of it holds, has changed since the "
+                       "worker read it; start the worker again", o->conf->path);
+        goto out;
+    }
+    rc = lanes_declare(r->st, o->conf, false, o->queues, o->queues_n, NULL, NULL, &r->lanes, e);
+    if (rc != PAWL_OK) goto out;
+    r->lane = o->role == RUNNER_EFFECT ? &r->lanes.effect : &r->lanes.prepared;
+    if ((rc = open_tasks(r, plugins, e)) == PAWL_OK) rc = open_engine(r, e);
+out:
+    free(plugins);
+    return rc;
+}
+
+void runner_jobs_close(struct runner *r)
+{
+    effect_free(&r->effect);
+    prepared_free(&r->prepared);
+    c_host_free(&r->host);
+    for (size_t i = 0; r->sql != NULL && i < r->lane->lane.tasks_n; i++) sql_task_close(&r->sql[i]);
+    free(r->sql);
+    free(r->c);
+    lanes_free(&r->lanes);
+}
