@@ -51,7 +51,7 @@ def window(store, binary, seconds, with_foreign):
 
 def slowdown(tools, report, o):
     """What the gaps cost: with nobody there to use them, and with somebody."""
-    repeats, seconds, queue = sized(o, (5, 0.9, 900000), (3, 0.5, 400000), (1, 0.2, 60000))
+    repeats, seconds, queue = sized(o, (5, 0.9, 900000), (3, 0.5, 400000), (1, 0.6, 60000))
     store = Store(tools, "pace")
     store.fill(queue)
     got = {"none": [], "alone": [], "shared": []}

@@ -25,8 +25,9 @@ class PaceTest(PawlTest):
         self.worker = self.start_worker()
         self.wait_until(lambda: "event=worker.ready" in self.log(self.worker), what="ready")
 
-    def delays_ms(self, task, enqueue, n=31):
+    def delays_ms(self, task, enqueue, n=31, between=lambda: None):
         for _ in range(n):
+            between()
             before = self.sql("SELECT count(*) FROM pawl_jobs WHERE state = 'done'")[0][0]
             enqueue(task)
             self.wait_until(lambda: self.sql("SELECT count(*) FROM pawl_jobs WHERE state = 'done'")
@@ -37,27 +38,27 @@ class PaceTest(PawlTest):
     def by_sql(self, task):
         self.sql("INSERT INTO pawl_enqueue(task, args) VALUES (?, '{}')", (task,))
 
-    def yardstick_ms(self):
-        """What this machine needs just now for three flushes and a process, at the median: about
-        what lies between an enqueue and the start of a program."""
-        times = []
-        with open(os.path.join(self.dir, "page"), "wb", buffering=0) as page:
-            for _ in range(31):
-                began = time.perf_counter()
-                for _ in range(3):
-                    page.write(b"x" * 4096)
-                    os.fdatasync(page.fileno())
-                os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
-                times.append((time.perf_counter() - began) * 1000)
-        return statistics.median(times)
+    def yardstick_ms(self, page):
+        """What this machine needs just now for four flushes of a growing file and two processes:
+        about what lies between an enqueue and the start of a program, the commands not counted."""
+        began = time.perf_counter()
+        for _ in range(4):
+            page.write(b"x" * 4096)
+            os.fdatasync(page.fileno())
+        for _ in range(2):
+            os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+        return (time.perf_counter() - began) * 1000
 
     def test_by_another_pawl_process_within_5_ms_at_the_median(self):
         for task in ("e", "s"):
             with self.subTest(task):
-                before = self.yardstick_ms()
-                delays = self.delays_ms(task, self.enqueue)
-                # On a machine that is busy with other things the bar follows the yardstick.
-                limit = max(5, 2 * max(before, self.yardstick_ms()))
+                yards = []
+                with open(os.path.join(self.dir, "page"), "wb", buffering=0) as page:
+                    delays = self.delays_ms(task, self.enqueue,
+                                            between=lambda: yards.append(self.yardstick_ms(page)))
+                # On a machine that is busy with other things, or whose disk is slow, the bar
+                # follows the yardstick, taken in turns.
+                limit = max(5, 2 * statistics.median(yards))
                 self.assertLess(statistics.median(delays), limit * SLOW, sorted(delays))
 
     def test_by_a_foreign_writer_within_250_ms(self):
