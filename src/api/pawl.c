@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pawl.c - the public calls of include/pawl.h, on top of the store's verbs.
+/* pawl.c - the public calls for producers and people, on top of the store's verbs.
  *
  * Holds: checks of what a caller may get wrong (NULL, ranges); everything else is the store's.
  * Keeps: *e is always filled when the result is not OK, even if the caller passed none.
  * Never: prints, exits, keeps state outside the handle, decides anything about a job.
  */
-#include <assert.h>
+#include "api/api.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/err.h"
-#include "core/limits.h"
-#include "pawl.h"
-#include "store/store.h"
-
-struct pawl {
-    struct store *st;
-};
-
-/* Callers may pass no error; the rooms below may rely on having one. */
-#define WITH_ERROR(e)                                    \
-    struct pawl_error spare_error = {.rc = PAWL_OK};     \
-    if (!(e)) (e) = &spare_error
 
 void pawl_engine(char *buf, size_t n)
 {
@@ -30,20 +17,9 @@ void pawl_engine(char *buf, size_t n)
         store_engine(buf, n);
 }
 
-static enum pawl_rc need(bool ok, struct pawl_error *e, const char *what)
-{
-    return ok ? PAWL_OK : pawl_fail(e, PAWL_BADARG, "%s", what);
-}
-
-/* The check that nearly every call begins with. */
-static enum pawl_rc need_handle(const struct pawl *p, struct pawl_error *e)
-{
-    return need(p && p->st, e, "the store handle is NULL: call pawl_open first");
-}
-
 static enum pawl_rc need_id(const struct pawl *p, int64_t id, struct pawl_error *e)
 {
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
     if (id <= 0) return pawl_fail(e, PAWL_BADARG, "job id %" PRId64 ": ids begin at 1", id);
     return PAWL_OK;
@@ -57,38 +33,10 @@ void pawl_free(void *p)
 enum pawl_rc pawl_init(const char *url, bool *created, struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = need(url && *url, e, "the store's url is empty");
+    enum pawl_rc rc = api_need(url && *url, e, "the store's url is empty");
     if (rc != PAWL_OK) return rc;
     const struct store_opts o = {.url = url};
     return store_init(&o, created, e);
-}
-
-enum pawl_rc pawl_open(const char *url, struct pawl **out, struct pawl_error *e)
-{
-    WITH_ERROR(e);
-    enum pawl_rc rc = need(out != NULL, e, "out is NULL");
-    if (rc != PAWL_OK) return rc;
-    *out = NULL;
-    if ((rc = need(url && *url, e, "the store's url is empty")) != PAWL_OK) return rc;
-    struct pawl *p = calloc(1, sizeof *p);
-    if (!p) return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    const struct store_opts o = {.url = url};
-    rc = store_open(&o, &p->st, e);
-    if (rc != PAWL_OK) {
-        free(p);
-        return rc;
-    }
-    assert(p->st);
-    *out = p;
-    return PAWL_OK;
-}
-
-void pawl_close(struct pawl **p)
-{
-    if (!p || !*p) return;
-    store_close(&(*p)->st);
-    free(*p);
-    *p = NULL;
 }
 
 enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t n,
@@ -96,10 +44,11 @@ enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t
 {
     WITH_ERROR(e);
     if (bad_i) *bad_i = n;
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
     if (n == 0) return PAWL_OK;
-    if ((rc = need(req && out, e, "requests, or room for answers, is NULL")) != PAWL_OK) return rc;
+    rc = api_need(req && out, e, "requests, or room for answers, is NULL");
+    if (rc != PAWL_OK) return rc;
     if (n > LIMIT_ENQUEUE_N)
         return pawl_fail(e, PAWL_TOOBIG, "%zu requests in one call: at most %d", n,
                          LIMIT_ENQUEUE_N);
@@ -109,7 +58,8 @@ enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t
         return pawl_fail(e, PAWL_BADARG, "task is missing");
     }
     memset(out, 0, n * sizeof *out);
-    return store_enqueue(p->st, req, n, out, bad_i, e);
+    api_enter(&p->log);
+    return api_leave(&p->log, store_enqueue(p->st, req, n, out, bad_i, e));
 }
 
 static enum pawl_rc filter_check(const struct pawl_filter *f, struct pawl_error *e)
@@ -126,11 +76,12 @@ enum pawl_rc pawl_jobs(struct pawl *p, const struct pawl_filter *f, pawl_job_fn 
 {
     WITH_ERROR(e);
     static const struct pawl_filter all;
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
     if (f && (rc = filter_check(f, e)) != PAWL_OK) return rc;
-    return store_jobs(p->st, f ? f : &all, fn, ctx, e);
+    api_enter(&p->log);
+    return api_leave(&p->log, store_jobs(p->st, f ? f : &all, fn, ctx, e));
 }
 
 enum pawl_rc pawl_job_get(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx,
@@ -139,8 +90,9 @@ enum pawl_rc pawl_job_get(struct pawl *p, int64_t id, pawl_job_fn *fn, void *ctx
     WITH_ERROR(e);
     enum pawl_rc rc = need_id(p, id, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
-    return store_job(p->st, id, fn, ctx, e);
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_job(p->st, id, fn, ctx, e));
 }
 
 enum pawl_rc pawl_attempts(struct pawl *p, int64_t id, pawl_attempt_fn *fn, void *ctx,
@@ -149,8 +101,9 @@ enum pawl_rc pawl_attempts(struct pawl *p, int64_t id, pawl_attempt_fn *fn, void
     WITH_ERROR(e);
     enum pawl_rc rc = need_id(p, id, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
-    return store_attempts(p->st, id, fn, ctx, e);
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_attempts(p->st, id, fn, ctx, e));
 }
 
 enum pawl_rc pawl_cancel(struct pawl *p, int64_t id, enum pawl_state *state, struct pawl_error *e)
@@ -158,7 +111,9 @@ enum pawl_rc pawl_cancel(struct pawl *p, int64_t id, enum pawl_state *state, str
     WITH_ERROR(e);
     enum pawl_state unused = PAWL_STATE_N;
     enum pawl_rc rc = need_id(p, id, e);
-    return rc != PAWL_OK ? rc : store_cancel(p->st, id, state ? state : &unused, e);
+    if (rc != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_cancel(p->st, id, state ? state : &unused, e));
 }
 
 enum pawl_rc pawl_run_now(struct pawl *p, int64_t id, enum pawl_state *state, struct pawl_error *e)
@@ -166,7 +121,9 @@ enum pawl_rc pawl_run_now(struct pawl *p, int64_t id, enum pawl_state *state, st
     WITH_ERROR(e);
     enum pawl_state unused = PAWL_STATE_N;
     enum pawl_rc rc = need_id(p, id, e);
-    return rc != PAWL_OK ? rc : store_run_now(p->st, id, state ? state : &unused, e);
+    if (rc != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_run_now(p->st, id, state ? state : &unused, e));
 }
 
 enum pawl_rc pawl_dead_replay(struct pawl *p, int64_t id, const struct pawl_replay *how,
@@ -180,7 +137,9 @@ enum pawl_rc pawl_dead_replay(struct pawl *p, int64_t id, const struct pawl_repl
     if (rc != PAWL_OK) return rc;
     if (how && how->again_reason && !*how->again_reason)
         return pawl_fail(e, PAWL_BADARG, "a second replay needs a reason");
-    return store_replay(p->st, id, how ? how : &as_it_is, new_id ? new_id : &unused, e);
+    api_enter(&p->log);
+    return api_leave(&p->log, store_replay(p->st, id, how ? how : &as_it_is,
+                                           new_id ? new_id : &unused, e));
 }
 
 enum pawl_rc pawl_dead_is_stale(struct pawl *p, int64_t id, bool *stale, struct pawl_error *e)
@@ -188,9 +147,10 @@ enum pawl_rc pawl_dead_is_stale(struct pawl *p, int64_t id, bool *stale, struct 
     WITH_ERROR(e);
     enum pawl_rc rc = need_id(p, id, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(stale != NULL, e, "stale is NULL")) != PAWL_OK) return rc;
+    if ((rc = api_need(stale != NULL, e, "stale is NULL")) != PAWL_OK) return rc;
     *stale = false;
-    return store_is_stale(p->st, id, stale, e);
+    api_enter(&p->log);
+    return api_leave(&p->log, store_is_stale(p->st, id, stale, e));
 }
 
 enum pawl_rc pawl_dead_discard(struct pawl *p, int64_t id, const char *reason, struct pawl_error *e)
@@ -198,36 +158,41 @@ enum pawl_rc pawl_dead_discard(struct pawl *p, int64_t id, const char *reason, s
     WITH_ERROR(e);
     enum pawl_rc rc = need_id(p, id, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(reason && *reason, e, "a discard needs a reason")) != PAWL_OK) return rc;
-    return store_discard(p->st, id, reason, e);
+    if ((rc = api_need(reason && *reason, e, "a discard needs a reason")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_discard(p->st, id, reason, e));
 }
 
 enum pawl_rc pawl_pause(struct pawl *p, const char *queue, const char *task, bool paused,
                         struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(!queue != !task, e, "give a queue or a task, not both")) != PAWL_OK) return rc;
-    return store_pause(p->st, queue, task, paused, e);
+    rc = api_need(!queue != !task, e, "give a queue or a task, not both");
+    if (rc != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_pause(p->st, queue, task, paused, e));
 }
 
 enum pawl_rc pawl_queues(struct pawl *p, pawl_queue_fn *fn, void *ctx, struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
-    return store_queues(p->st, fn, ctx, e);
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_queues(p->st, fn, ctx, e));
 }
 
 enum pawl_rc pawl_stats(struct pawl *p, pawl_stat_fn *fn, void *ctx, struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
-    return store_stats(p->st, fn, ctx, e);
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_stats(p->st, fn, ctx, e));
 }
 
 enum pawl_rc pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *checked,
@@ -235,10 +200,11 @@ enum pawl_rc pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *che
 {
     WITH_ERROR(e);
     int unused = 0;
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
-    if ((rc = need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
-    return store_check(p->st, fn, ctx, checked ? checked : &unused, e);
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    api_enter(&p->log);
+    return api_leave(&p->log, store_check(p->st, fn, ctx, checked ? checked : &unused, e));
 }
 
 enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct pawl_pruned *out,
@@ -247,10 +213,11 @@ enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struc
     WITH_ERROR(e);
     static const struct pawl_prune_opts defaults = {.done_older_us = -1, .keys_older_us = -1};
     struct pawl_pruned unused;
-    enum pawl_rc rc = need_handle(p, e);
+    enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;
     if (how && how->batch < 0) return pawl_fail(e, PAWL_BADARG, "batch must not be negative");
     if (!out) out = &unused;
     memset(out, 0, sizeof *out);
-    return store_prune(p->st, how ? how : &defaults, out, e);
+    api_enter(&p->log);
+    return api_leave(&p->log, store_prune(p->st, how ? how : &defaults, out, e));
 }
