@@ -7,6 +7,8 @@
 #   work             a worker that ends when nothing is left to do (its log goes to work.log)
 #   sql STATEMENT    one SQL statement on shop.db; rows as a|b|c
 #   note TEXT        a line between the commands
+#   built NAME       the program NAME, compiled from NAME.c with libpawl: the one of the build, or
+#                    made now with the installed library
 
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,6 +28,11 @@ cd "$scratch"
 pawl() { "$pawl_bin" "$@"; }
 work() { pawl work --until-empty 2>>work.log; }
 sql() { python3 "$here/../sql.py" shop.db "$@"; }
+built() {
+    if cp "$(dirname "$pawl_bin")/example/$1" . 2>/dev/null; then return; fi
+    # shellcheck disable=SC2046 # a list of words
+    "${CC:-cc}" -o "$1" "$1.c" $(pkg-config --cflags --libs pawl)
+}
 note() { printf '\n# %s\n' "$*"; }
 
 run() {
