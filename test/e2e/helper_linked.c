@@ -145,8 +145,9 @@ PAWL_HANDLER(reads, NULL, reads_apply, NULL);
 int main(int argc, char **argv)
 {
     static const char policy[] = "backoff = 1ms..10ms";
+    static const char tough[] = "lost_cap = 100"; /* killed at random: three may hit the same job */
     const struct pawl_task tasks[] = {
-        {"effect", &effect, NULL, policy}, {"prepared", &prepared, NULL, policy},
+        {"effect", &effect, NULL, tough},  {"prepared", &prepared, NULL, tough},
         {"act", &act, NULL, policy},       {"eact", &eact, NULL, policy},
         {"order", &order, NULL, policy},   {"reads", &reads, NULL, policy}};
     struct pawl_worker_opts o = {.tasks = tasks, .tasks_n = sizeof tasks / sizeof *tasks,
