@@ -180,7 +180,7 @@ PAWL_CALL pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t n,
  * returns  OK | BADARG | BADDATA | TOOBIG | KEYCLASH | NOTOURS (no Pawl store in db) | BUSY | FULL
  *          | IO | SQL | NOMEM
  * note     an idle worker hears of a commit that Pawl did not make within 0.1 s; pawl_wake makes it
- *          0.1 ms */
+ *          0.1 ms. "Now" is the machine's clock here, not the one of pawl_open_opts */
 PAWL_CALL pawl_enqueue_sqlite(struct sqlite3 *db, const struct pawl_request *req, size_t n,
                               struct pawl_enqueued *out, size_t *done, struct pawl_error *e);
 /* Tell the workers of this store that something was committed without Pawl. */
@@ -212,7 +212,7 @@ struct pawl_job {
 
 struct pawl_attempt {
     int64_t job_id, n, started_at_us, ended_at_us; /* n counts runs from 1 */
-    /* transient permanent timeout lost released snoozed ... (doc/lifecycle.md) */
+    /* transient permanent timeout lost released snooze ... (doc/lifecycle.md) */
     const char *outcome;
     const char *worker, *host, *build;
     const char *error;     /* head and tail, control characters kept */
@@ -308,7 +308,7 @@ PAWL_CALL pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct p
  *            (a batch is run again when its commit failed): what it does outside the transaction
  *            may happen twice.
  *   prepare  (optional) runs before, outside any transaction, and may be slow: compute, read files,
- *            call others with run->idempotency_key. The job is leased to this process meanwhile.
+ *            call others with pawl_run_idempotency_key. The job is leased to this process meanwhile.
  *            It leaves what it found in run->plan, for apply. May read with pawl_query, not write.
  * A handler returns what came of the job; the texts are for people. Only Pawl commits: BEGIN,
  * COMMIT, ROLLBACK, SAVEPOINT are refused, and a handler that ends the transaction all the same, or
@@ -366,6 +366,7 @@ struct pawl_api {
     void (*log)(struct pawl_run *, int, const char *, size_t);
     void *(*alloc)(struct pawl_run *, size_t);
     struct sqlite3 *(*sqlite)(struct pawl_run *);
+    const char *(*idempotency_key)(struct pawl_run *);
 };
 
 /* One run of a job, as its handler sees it. Read only, but for plan. Everything is borrowed for the
@@ -379,7 +380,6 @@ struct pawl_run {
     int64_t token;           /* rises with every run of this job: for receivers that can fence */
     int64_t created_at_us;
     const char *task, *queue, *source, *key, *headers, *trace;
-    const char *idempotency_key; /* for calls outside: the same on every retry and replay */
     const char *args;        /* JSON, as it was enqueued */
     size_t args_bytes;
 };
@@ -580,6 +580,12 @@ static inline enum pawl_rc pawl_run_heartbeat(struct pawl_run *run, struct pawl_
 {
     return run->api->heartbeat(run, e);
 }
+/* A key for calls outside, the same on every retry and replay of this job and of no other: made from
+ * task, source and key, or from the id of a job without a key. Borrowed for the run. */
+static inline const char *pawl_run_idempotency_key(struct pawl_run *run)
+{
+    return run->api->idempotency_key(run);
+}
 /* A line for the worker's log, with the job's id. level: 0 error, 1 warn, 2 info, 3 debug. */
 static inline void pawl_run_log(struct pawl_run *run, int level, const char *text)
 {
@@ -608,6 +614,9 @@ struct pawl_task {
 };
 
 /* Make a task known and its policy the stored one, as a worker does at its start.
+ * policy   as in struct pawl_task. What it leaves out is the default of a task; a worker, who knows
+ *          the handler, takes 1 min for the hard_limit of one that has only apply: give hard_limit
+ *          here to say the same
  * replace  true: the stored policy is replaced; false: DRIFT if there is another one
  * differs  out, may be NULL: with DRIFT, and with replace, the lines that differ or differed; owned
  *          by the caller (pawl_free); NULL if there are none
@@ -666,7 +675,7 @@ PAWL_API void pawl_worker_stats(const struct pawl_worker *w, struct pawl_worker_
 struct pawl_ran {
     int64_t job_id;
     enum pawl_state state; /* where the job is now */
-    const char *outcome;   /* "done" "stale" "transient" "permanent" "snoozed" ...; static */
+    const char *outcome;   /* "done" "stale" "transient" "permanent" "snooze" ...; static */
     char text[512];        /* the reason, or the error; "" if all went well */
 };
 PAWL_CALL pawl_worker_one(struct pawl_worker *w, struct pawl_ran *out, struct pawl_error *e);

@@ -86,9 +86,10 @@ static enum pawl_rc prepare(struct door *d, struct pawl_error *e)
     if (code == SQLITE_OK) code = sqlite3_prepare_v2(d->db, answer_text, -1, &d->answer, NULL);
     if (code == SQLITE_OK) return PAWL_OK;
     if (code == SQLITE_ERROR)
-        return pawl_fail_native(e, PAWL_NOTOURS, sqlite3_extended_errcode(d->db), "the main database"
-                                " of this connection is not a Pawl store (%s); run pawl_init on it,"
-                                " or open the store's own file", sqlite3_errmsg(d->db));
+        return pawl_fail_native(e, PAWL_NOTOURS, sqlite3_extended_errcode(d->db),
+                                "the main database of this connection is not a Pawl store (%s); run"
+                                " pawl_init on it, or open the store's own file",
+                                sqlite3_errmsg(d->db));
     return fail(d, "enqueue", e);
 }
 

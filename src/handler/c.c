@@ -94,8 +94,6 @@ static void begin(struct c_run *r, struct c_host *h, const struct c_task *c,
         .h = h, .t = t, .job = job, .arena = arena, .phase = phase, .limit_us = INT64_MAX,
     };
     if (job->source != NULL && *job->source != '\0') r->pub.source = job->source;
-    job_idempotency_key(t->name, job, r->key);
-    r->pub.idempotency_key = r->key;
 }
 
 /* A prepared run goes on: what prepare left stays, what the last apply said is forgotten. */
@@ -109,6 +107,7 @@ static void resume(struct c_run *r, struct c_host *h, const struct c_task *c,
     r->pub.plan = before.pub.plan;
     r->result = r->kept = before.kept;
     r->result_bytes = r->kept_bytes = before.kept_bytes;
+    memcpy(r->key, before.key, sizeof r->key); /* what was handed out stays readable */
 }
 
 static void start_clock(struct c_run *r)

@@ -258,6 +258,15 @@ static void *alloc(struct pawl_run *run, size_t n)
     return r->phase == C_OVER ? NULL : arena_alloc(r->arena, n);
 }
 
+/* Made when it is asked for: it is a SHA-256, half of what a small handler costs. */
+static const char *idempotency_key(struct pawl_run *run)
+{
+    struct c_run *r = c_run_of(run);
+
+    if (r->key[0] == '\0') job_idempotency_key(r->t->name, r->job, r->key);
+    return r->key;
+}
+
 static struct sqlite3 *sqlite(struct pawl_run *run)
 {
     struct c_run *r = c_run_of(run);
@@ -283,4 +292,5 @@ const struct pawl_api c_api = {
     .log = log_text,
     .alloc = alloc,
     .sqlite = sqlite,
+    .idempotency_key = idempotency_key,
 };

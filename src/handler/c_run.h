@@ -5,6 +5,7 @@
 
 #include <locale.h>
 
+#include "core/sqlscan.h"
 #include "handler/c.h"
 #include "handler/job_key.h"
 
@@ -16,6 +17,8 @@ struct c_stmt {
     size_t text_n;
     uint64_t hash;
     struct store_stmt *stmt;
+    struct arena arena;         /* of scan */
+    struct sql_scan scan;       /* its parameters, by name */
     struct c_stmt *next;        /* in its bucket */
     uint64_t used;              /* the host's count at its last use */
     bool busy;                  /* a row callback of it is running */
@@ -100,8 +103,9 @@ bool c_is_fault(enum pawl_rc rc); /* the store's, or memory's */
 void c_stmts_free(struct c_host *h);
 
 /* --- c_stmt.c --- */
-/* The statement of this text, prepared, marked busy until c_stmt_done. */
+/* The statement of this text, prepared, marked busy until it is done. */
 enum pawl_rc c_stmt_get(struct c_host *h, const char *sql, struct c_stmt **out,
                         struct pawl_error *e) PAWL_MUST_USE;
+bool c_stmt_has(const struct c_stmt *s, const char *param);
 
 #endif

@@ -67,9 +67,8 @@ enum pawl_rc c_note(struct c_run *r, struct pawl_error *e)
 
 /* --- parameters --- */
 
-static enum pawl_rc bind_one(struct store *st, const struct c_stmt *s,
-                             const struct pawl_value *v, struct sql_value *out,
-                             struct pawl_error *e)
+static enum pawl_rc bind_one(const struct c_stmt *s, const struct pawl_value *v,
+                             struct sql_value *out, struct pawl_error *e)
 {
     static const enum value_type types[] = {
         [PAWL_NULL] = VALUE_NULL, [PAWL_INT] = VALUE_INT, [PAWL_REAL] = VALUE_REAL,
@@ -78,7 +77,7 @@ static enum pawl_rc bind_one(struct store *st, const struct c_stmt *s,
     };
 
     if (v->name == NULL) return pawl_fail(e, PAWL_BADARG, "a parameter has no name");
-    if (strlen(v->name) > LIMIT_KEY_BYTES || !store_stmt_has(st, s->stmt, v->name)) {
+    if (strlen(v->name) > LIMIT_KEY_BYTES || !c_stmt_has(s, v->name)) {
         return pawl_fail(e, PAWL_BADARG, "the statement has no parameter named \"%.80s\" (names are"
                          " given without the colon): %.200s", v->name, s->text);
     }
@@ -112,9 +111,7 @@ static enum pawl_rc bind_all(struct c_host *h, const struct c_stmt *s, const str
         h->values = more;
         h->values_n = n;
     }
-    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
-        rc = bind_one(h->st, s, &v[i], &h->values[i], e);
-    }
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) rc = bind_one(s, &v[i], &h->values[i], e);
     return rc;
 }
 

@@ -6,7 +6,6 @@
  *        gets a second one.
  */
 #include "base/err.h"
-#include "core/sqlscan.h"
 #include "handler/c_run.h"
 
 #include <stdlib.h>
@@ -21,6 +20,14 @@ static uint64_t hash_of(const char *p, size_t n)
     return h;
 }
 
+static void free_stmt(struct c_stmt *s)
+{
+    if (s->stmt != NULL) store_stmt_free(&s->stmt);
+    arena_free(&s->arena);
+    free(s->text);
+    free(s);
+}
+
 static void forget(struct c_host *h, struct c_stmt *s)
 {
     struct c_stmt **at = &h->bucket[s->hash % C_BUCKETS];
@@ -28,9 +35,15 @@ static void forget(struct c_host *h, struct c_stmt *s)
     while (*at != s) at = &(*at)->next;
     *at = s->next;
     h->stmts_n--;
-    store_stmt_free(&s->stmt);
-    free(s->text);
-    free(s);
+    free_stmt(s);
+}
+
+bool c_stmt_has(const struct c_stmt *s, const char *param)
+{
+    for (size_t i = 0; i < s->scan.params_n; i++) {
+        if (strcmp(s->scan.params[i].name, param) == 0) return true;
+    }
+    return false;
 }
 
 void c_stmts_free(struct c_host *h)
@@ -54,28 +67,28 @@ static struct c_stmt *oldest(const struct c_host *h)
 
 /* The rules that need no database are looked at first: they hold on every engine, and their texts
  * name the word. */
-static enum pawl_rc scan(const char *sql, size_t n, struct pawl_error *e)
+static enum pawl_rc compile(struct c_host *h, struct c_stmt *s, const char *sql,
+                            struct pawl_error *e)
 {
-    struct arena a = {0};
-    struct sql_scan unused;
     enum pawl_rc rc;
 
-    if (n > LIMIT_SQL_BYTES) {
-        return pawl_fail(e, PAWL_TOOBIG, "the statement has %zu bytes, at most %d are accepted", n,
-                         LIMIT_SQL_BYTES);
+    if (s->text_n > LIMIT_SQL_BYTES) {
+        return pawl_fail(e, PAWL_TOOBIG, "the statement has %zu bytes, at most %d are accepted",
+                         s->text_n, LIMIT_SQL_BYTES);
     }
-    rc = sql_scan(sql, &a, &unused, e);
-    arena_free(&a);
-    return rc;
+    if ((s->text = strdup(sql)) == NULL) {
+        return pawl_fail(e, PAWL_NOMEM, "prepare a statement: out of memory");
+    }
+    if ((rc = sql_scan(s->text, &s->arena, &s->scan, e)) != PAWL_OK) return rc;
+    return store_stmt_prepare(h->st, s->text, &s->stmt, e);
 }
 
 static enum pawl_rc add(struct c_host *h, const char *sql, size_t n, uint64_t hash,
                         struct c_stmt **out, struct pawl_error *e)
 {
     struct c_stmt *s, *old;
-    enum pawl_rc rc = scan(sql, n, e);
+    enum pawl_rc rc;
 
-    if (rc != PAWL_OK) return rc;
     if (h->stmts_n >= C_STATEMENTS) {
         if ((old = oldest(h)) == NULL) {
             return pawl_fail(e, PAWL_TOOBIG, "more than %d statements are in use at once, each "
@@ -83,19 +96,15 @@ static enum pawl_rc add(struct c_host *h, const char *sql, size_t n, uint64_t ha
         }
         forget(h, old);
     }
-    s = calloc(1, sizeof *s);
-    if (s == NULL || (s->text = strdup(sql)) == NULL) {
-        free(s);
+    if ((s = calloc(1, sizeof *s)) == NULL) {
         return pawl_fail(e, PAWL_NOMEM, "prepare a statement: out of memory");
-    }
-    rc = store_stmt_prepare(h->st, sql, &s->stmt, e);
-    if (rc != PAWL_OK) {
-        free(s->text);
-        free(s);
-        return rc;
     }
     s->text_n = n;
     s->hash = hash;
+    if ((rc = compile(h, s, sql, e)) != PAWL_OK) {
+        free_stmt(s);
+        return rc;
+    }
     s->next = h->bucket[hash % C_BUCKETS];
     h->bucket[hash % C_BUCKETS] = s;
     h->stmts_n++;

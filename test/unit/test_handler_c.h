@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/* test_handler_c.h - what the tests of C handlers and linked workers share: a temporary store with a
+ * clock that the test sets, a worker with one task whose functions the test chooses, a connection
+ * of the test's own to look and to write with. */
+#ifndef TEST_HANDLER_C_H
+#define TEST_HANDLER_C_H
+
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "lib/ut.h"
+#include "pawl.h"
+
+#define SEC INT64_C(1000000)
+#define OK(call)                                                                             \
+    do {                                                                                     \
+        struct pawl_error ok_e_ = {.rc = PAWL_OK};                                           \
+        struct pawl_error *e = &ok_e_;                                                       \
+        const enum pawl_rc ok_rc_ = (call);                                                  \
+        ck_assert_msg(ok_rc_ == PAWL_OK, "%s: %s: %s", #call, pawl_rc_name(ok_rc_),          \
+                      ok_e_.msg);                                                            \
+        (void)e;                                                                             \
+    } while (0)
+/* rc, with a filled error that contains `part`. */
+#define FAILS(call, want, part)                                                              \
+    do {                                                                                     \
+        struct pawl_error no_e_ = {.rc = PAWL_OK};                                           \
+        struct pawl_error *e = &no_e_;                                                       \
+        const enum pawl_rc no_rc_ = (call);                                                  \
+        ck_assert_msg(no_rc_ == (want) && no_e_.rc == (want), "%s: %s, not %s: %s", #call,   \
+                      pawl_rc_name(no_rc_), pawl_rc_name(want), no_e_.msg);                  \
+        ck_assert_msg(strstr(no_e_.msg, part) != NULL, "\"%s\" is not in: %s", part,         \
+                      no_e_.msg);                                                            \
+        (void)e;                                                                             \
+    } while (0)
+
+struct cfx {
+    struct pawl *p;
+    struct pawl_worker *w;
+    sqlite3 *db;
+    int64_t now_us;
+    struct pawl_open_opts open;
+    /* What the task "t" does. The first three are called in each run if they are set. */
+    pawl_handler_fn *apply, *prepare;
+    pawl_drop_fn *drop;
+    struct pawl_handler handler;
+    struct pawl_task task;
+    struct pawl_worker_opts opts;
+    int prepares, applies, drops; /* counted by whoever wants to */
+    void *own;                    /* the test's */
+};
+
+static inline struct cfx *cfx_of(struct pawl_run *run)
+{
+    return (struct cfx *)run->ctx;
+}
+
+static inline int64_t cfx_now(void *ctx)
+{
+    return ((struct cfx *)ctx)->now_us;
+}
+
+static enum pawl_outcome cfx_apply(struct pawl_run *run)
+{
+    struct cfx *f = cfx_of(run);
+
+    f->applies++;
+    return f->apply != NULL ? f->apply(run) : PAWL_DONE;
+}
+
+static enum pawl_outcome cfx_prepare(struct pawl_run *run)
+{
+    struct cfx *f = cfx_of(run);
+
+    f->prepares++;
+    return f->prepare != NULL ? f->prepare(run) : PAWL_DONE;
+}
+
+static void cfx_drop(struct pawl_run *run)
+{
+    struct cfx *f = cfx_of(run);
+
+    f->drops++;
+    if (f->drop != NULL) f->drop(run);
+}
+
+static inline void cfx_sql(struct cfx *f, const char *sql)
+{
+    char *why = NULL;
+
+    ck_assert_msg(sqlite3_exec(f->db, sql, NULL, NULL, &why) == SQLITE_OK, "%s: %s", sql, why);
+}
+
+/* The first value of a query, as an integer; no row or NULL: INT64_MIN. */
+static inline int64_t cfx_num(struct cfx *f, const char *sql)
+{
+    sqlite3_stmt *q = NULL;
+    int64_t v = INT64_MIN;
+
+    ck_assert_msg(sqlite3_prepare_v2(f->db, sql, -1, &q, NULL) == SQLITE_OK, "%s: %s", sql,
+                  sqlite3_errmsg(f->db));
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        v = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return v;
+}
+
+/* The first value of a query as text, into buf; no row or NULL: "". */
+static inline const char *cfx_text(struct cfx *f, const char *sql, char *buf, size_t n)
+{
+    sqlite3_stmt *q = NULL;
+
+    buf[0] = '\0';
+    ck_assert_msg(sqlite3_prepare_v2(f->db, sql, -1, &q, NULL) == SQLITE_OK, "%s: %s", sql,
+                  sqlite3_errmsg(f->db));
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        snprintf(buf, n, "%s", (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    return buf;
+}
+
+/* A store with the table row(k TEXT PRIMARY KEY, v). No worker yet. */
+static inline void cfx_begin(struct cfx *f)
+{
+    memset(f, 0, sizeof *f);
+    f->now_us = INT64_C(1700000000) * SEC;
+    f->open.now_us = cfx_now;
+    f->open.now_ctx = f;
+    OK(pawl_open_temp(&f->open, &f->p, e));
+    ck_assert_int_eq(sqlite3_open(pawl_url(f->p) + strlen("sqlite:"), &f->db), SQLITE_OK);
+    sqlite3_busy_timeout(f->db, 5000);
+    cfx_sql(f, "CREATE TABLE row (k TEXT PRIMARY KEY, v) WITHOUT ROWID");
+    f->task = (struct pawl_task){.name = "t", .handler = &f->handler, .ctx = f};
+    f->opts = (struct pawl_worker_opts){.tasks = &f->task, .tasks_n = 1, .open = &f->open};
+}
+
+static inline void cfx_work(struct cfx *f, bool with_prepare)
+{
+    f->handler = (struct pawl_handler){PAWL_ABI, (uint32_t)sizeof(struct pawl_api),
+                                       with_prepare ? cfx_prepare : NULL, cfx_apply,
+                                       with_prepare ? cfx_drop : NULL};
+    OK(pawl_worker_open(pawl_url(f->p), &f->opts, &f->w, e));
+}
+
+static inline bool cfx_no_finding(void *ctx, const struct pawl_finding *found)
+{
+    (void)ctx;
+    ck_abort_msg("%s: %s (job %lld)", found->invariant, found->what, (long long)found->job_id);
+    return false;
+}
+
+static inline void cfx_end(struct cfx *f)
+{
+    int checked = 0;
+
+    OK(pawl_worker_close(&f->w, e));
+    OK(pawl_check(f->p, cfx_no_finding, NULL, &checked, e));
+    ck_assert_int_gt(checked, 0);
+    ck_assert_int_eq(sqlite3_close(f->db), SQLITE_OK);
+    pawl_close(&f->p);
+}
+
+static inline int64_t cfx_put(struct cfx *f, const char *args)
+{
+    const struct pawl_request r = {.task = "t", .args = args};
+    struct pawl_enqueued out;
+
+    OK(pawl_enqueue(f->p, &r, 1, &out, NULL, e));
+    ck_assert(out.created);
+    return out.id;
+}
+
+static inline struct pawl_ran cfx_one(struct cfx *f)
+{
+    struct pawl_ran ran;
+
+    OK(pawl_worker_one(f->w, &ran, e));
+    return ran;
+}
+
+/* Run one job of these args with this apply, and say what came of it. */
+static inline struct pawl_ran cfx_run(struct cfx *f, const char *args, pawl_handler_fn *apply)
+{
+    int64_t id = cfx_put(f, args);
+    struct pawl_ran ran;
+
+    f->apply = apply;
+    ran = cfx_one(f);
+    ck_assert_int_eq(ran.job_id, id);
+    return ran;
+}
+
+static inline void cfx_is(const struct pawl_ran *ran, enum pawl_state state, const char *outcome,
+                          const char *part)
+{
+    ck_assert_msg(ran->state == state && strcmp(ran->outcome, outcome) == 0,
+                  "job %lld is %s (%s), not %s (%s): %s", (long long)ran->job_id,
+                  pawl_state_name(ran->state), ran->outcome, pawl_state_name(state), outcome,
+                  ran->text);
+    ck_assert_msg(strstr(ran->text, part) != NULL, "\"%s\" is not in: %s", part, ran->text);
+}
+
+/* The class of a dead job, or its state. */
+static bool cfx_take_class(void *ctx, const struct pawl_job *j)
+{
+    snprintf(ctx, 32, "%s", j->dead_class != NULL ? j->dead_class : pawl_state_name(j->state));
+    return true;
+}
+
+static inline const char *cfx_class(struct cfx *f, int64_t id)
+{
+    static char class[32];
+
+    OK(pawl_job_get(f->p, id, cfx_take_class, class, e));
+    return class;
+}
+
+/* In a handler: INSERT INTO row. */
+static inline enum pawl_rc cfx_insert(struct pawl_run *run, const char *k, int64_t v,
+                                      struct pawl_error *e)
+{
+    const struct pawl_value vals[] = {pawl_int("v", v), pawl_text("k", k)};
+
+    return pawl_exec(run, "INSERT INTO row (k, v) VALUES (:k, :v)", vals, 2, NULL, e);
+}
+
+#endif
