@@ -308,8 +308,9 @@ PAWL_CALL pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct p
  *            (a batch is run again when its commit failed): what it does outside the transaction
  *            may happen twice.
  *   prepare  (optional) runs before, outside any transaction, and may be slow: compute, read files,
- *            call others with pawl_run_idempotency_key. The job is leased to this process meanwhile.
- *            It leaves what it found in run->plan, for apply. May read with pawl_query, not write.
+ *            call others with pawl_run_idempotency_key. The job is leased to this process the
+ *            while. It leaves what it found in run->plan, for apply. May read with pawl_query, not
+ *            write.
  * A handler returns what came of the job; the texts are for people. Only Pawl commits: BEGIN,
  * COMMIT, ROLLBACK, SAVEPOINT are refused, and a handler that ends the transaction all the same, or
  * returns PAWL_DONE although a call of pawl_exec, pawl_query or pawl_run_enqueue had failed, is
@@ -580,8 +581,8 @@ static inline enum pawl_rc pawl_run_heartbeat(struct pawl_run *run, struct pawl_
 {
     return run->api->heartbeat(run, e);
 }
-/* A key for calls outside, the same on every retry and replay of this job and of no other: made from
- * task, source and key, or from the id of a job without a key. Borrowed for the run. */
+/* A key for calls outside, the same on every retry and replay of this job and of no other: made
+ * from task, source and key, or from the id of a job without a key. Borrowed for the run. */
 static inline const char *pawl_run_idempotency_key(struct pawl_run *run)
 {
     return run->api->idempotency_key(run);

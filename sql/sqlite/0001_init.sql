@@ -101,7 +101,7 @@ CREATE TABLE pawl_x_running (
     snoozes       INTEGER NOT NULL,
     suspect       INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX pawl_x_running_worker ON pawl_x_running (worker);
+-- No index by worker: it would cost every leased job two writes, and few rows are here at a time.
 
 CREATE TABLE pawl_x_done (
     job_id        INTEGER PRIMARY KEY,
