@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* test_handler_c.h - what the tests of C handlers and linked workers share: a temporary store with a
- * clock that the test sets, a worker with one task whose functions the test chooses, a connection
+/* test_handler_c.h - what the tests of C handlers and linked workers share: a temporary store with
+ * a clock that the test sets, a worker with one task whose functions the test chooses, a connection
  * of the test's own to look and to write with. */
 #ifndef TEST_HANDLER_C_H
 #define TEST_HANDLER_C_H

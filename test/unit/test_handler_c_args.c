@@ -167,7 +167,7 @@ START_TEST(test_numbers_do_not_follow_the_locale)
 
     for (size_t i = 0; i < UT_N(names) && !set; i++)
         set = setlocale(LC_ALL, names[i]) != NULL && strcmp(localeconv()->decimal_point, ",") == 0;
-    if (!set) printf("# no locale with a decimal comma on this machine: only the C locale is seen\n");
+    if (!set) printf("# no locale here has a decimal comma: only the C locale is seen\n");
     in_apply("{\"r\":1.5}", one_and_a_half);
 }
 END_TEST
