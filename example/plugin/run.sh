@@ -5,13 +5,13 @@
 
 C_INCLUDE_PATH=$here/../../include # where no pawl.h is installed
 export C_INCLUDE_PATH
-sql "CREATE TABLE charge(order_id INTEGER PRIMARY KEY, cents INTEGER)"
-sql "CREATE TABLE receipt(order_id INTEGER PRIMARY KEY)"
 
 run "${CC:-cc}" -shared -fPIC -O2 -o shop.so shop.c
 run pawl init
+sql "CREATE TABLE charge(order_id INTEGER PRIMARY KEY, cents INTEGER)"
+sql "CREATE TABLE receipt(order_id INTEGER PRIMARY KEY)"
 run pawl conf check
-run pawl run charge '{"order":1,"cents":250}' --dry-run
+run pawl apply
 run pawl enqueue charge '{"order":1,"cents":250}' --key order-1
 run pawl enqueue charge '{"order":1,"cents":250}' --key order-1
 run pawl enqueue charge '{"order":1,"cents":250}' --key order-1-again

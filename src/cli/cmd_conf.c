@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cmd_conf.c - pawl conf check: read a configuration and say what it holds. Plugins are looked at in
- * a process of their own. */
+/* cmd_conf.c - pawl conf check: read a configuration and say what it holds. Plugins are looked at
+ * in a process of their own. */
 #include <inttypes.h>
 
 #include "base/text.h"

@@ -2,8 +2,8 @@
 /* cmd_run.c - pawl run: one task's handler in the foreground, with no queue and no job.
  *
  * exec: one child, as a worker would start it. sql: one transaction, rolled back with --dry-run or
- * when the statements fail. c: the plugin is loaded into this very process, prepare runs, then apply
- * in such a transaction. The version guard and the retries of a policy play no part.
+ * when the statements fail. c: the plugin is loaded into this very process, prepare runs, then
+ * apply in such a transaction. The version guard and the retries of a policy play no part.
  */
 #include <inttypes.h>
 #include <poll.h>

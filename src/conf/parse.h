@@ -6,6 +6,8 @@
 #include "conf/conf.h"
 #include "conf/ini.h"
 
+#define EFFECT_HARD_LIMIT_US INT64_C(60000000) /* it holds SQLite's one write lock meanwhile */
+
 struct parse {
     struct conf *c;
     struct pawl_error *e;

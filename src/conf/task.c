@@ -26,7 +26,6 @@ struct section {
 };
 
 static const char *const own_keys[] = {"sql", "exec", "c", "optional", "env.NAME"};
-#define EFFECT_HARD_LIMIT_US INT64_C(60000000) /* it holds SQLite's one write lock meanwhile */
 enum { OWN_KEY_N = sizeof own_keys / sizeof own_keys[0], KEY_N_MAX = 64 };
 
 /* Bound by Pawl, not by args. */
@@ -327,7 +326,8 @@ static enum pawl_rc check_handler(struct section *s)
     kind = conf_kind_name(s->t->kind);
     article = s->t->kind == HANDLER_C ? "a" : "an";
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        if ((some[i].kinds & 1u << s->t->kind) != 0 || (it = find(s, some[i].key)) == NULL) continue;
+        if ((some[i].kinds & 1u << s->t->kind) != 0) continue;
+        if ((it = find(s, some[i].key)) == NULL) continue;
         return parse_bad(s->p, it->line, "%s means nothing to %s %s task; take it out", it->name,
                          article, kind);
     }
@@ -435,37 +435,4 @@ enum pawl_rc task_parse(struct parse *p, const struct ini_item *head, struct con
     if ((rc = check_guard(&s)) != PAWL_OK) return rc;
     if ((rc = check_policy(&s)) != PAWL_OK) return rc;
     return check_optional(&s);
-}
-
-/* --- what only the plugin knows --- */
-
-enum pawl_rc conf_set_mode(const struct conf *c, struct conf_task *t, bool prepared,
-                           struct pawl_error *e)
-{
-    char why[256] = "";
-
-    assert(t->kind == HANDLER_C);
-    t->mode = prepared ? MODE_PREPARED : MODE_EFFECT;
-    if (!prepared && !t->own_hard_limit) t->policy.hard_limit_us = EFFECT_HARD_LIMIT_US;
-    if (policy_check(&t->policy, why, sizeof why)) return PAWL_OK;
-    return pawl_fail(e, PAWL_CONFIG, "%s:%d: %s", c->path, t->line, why);
-}
-
-const char *conf_kind_name(enum handler_kind k)
-{
-    switch (k) {
-    case HANDLER_SQL: return "sql";
-    case HANDLER_EXEC: return "exec";
-    default: return "c";
-    }
-}
-
-const char *conf_mode_name(enum task_mode m)
-{
-    switch (m) {
-    case MODE_LEASED: return "leased";
-    case MODE_EFFECT: return "effect";
-    case MODE_PREPARED: return "prepared";
-    default: return "unknown";
-    }
 }

@@ -21,8 +21,9 @@ enum lane_change { LANE_SAME, LANE_DIFFERS, LANE_REPLACED };
 struct lane_diff { const char *task; enum lane_change change; const char *text; };
 typedef void lane_diff_fn(void *ctx, const struct lane_diff *d);
 
-/* Declare every task of the configuration, whose modes are known (probe.h, c_plugin.h). A task that the store does not know is written with its
- * policy; one whose stored policy differs is reported by fn, and replaced with apply.
+/* Declare every task of the configuration, whose modes are known (probe.h, c_plugin.h). A task that
+ * the store does not know is written with its policy; one whose stored policy differs is reported
+ * by fn, and replaced with apply.
  * returns OK (*out: lanes_free; the stored policies rule) | store errors */
 enum pawl_rc lanes_declare(struct store *st, const struct conf *conf, bool apply,
                            const char *const *queues, size_t queues_n, lane_diff_fn *fn, void *ctx,

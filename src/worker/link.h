@@ -5,8 +5,8 @@
  *                          (both to the effect runner only);
  *                          DRAIN: finish the batch in hand and end
  *   runner -> supervisor   READY: claims from now on; PAUSED; IDLE: nothing is due; BUSY: again;
- *                          OVER: it ends now and holds nothing. Without it an end, whatever the exit
- *                          code, is a death: a handler may have called exit
+ *                          OVER: it ends now and holds nothing. Without it an end, whatever the
+ *                          exit code, is a death: a handler may have called exit
  * A suspect of the runner needs no word: it runs in a transaction of its own, and if everything
  * dies then, it is the one that was there twice (sl_reap.c). The end of the stream: the other side
  * is gone.

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LONG_US (5 * INT64_C(1000000))       /* a job that keeps the write lock this long is named */
-#define BEYOND_US (15 * INT64_C(1000000))    /* the watchdog has had its time, and did not bark */
+#define LONG_US (5 * INT64_C(1000000))    /* a job that keeps the write lock this long is named */
+#define BEYOND_US (15 * INT64_C(1000000)) /* the watchdog has had its time, and did not bark */
 
 /* --- to hold still --- */
 

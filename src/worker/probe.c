@@ -228,7 +228,8 @@ static bool in_path(const struct conf *conf, const char *name, const char *path)
     return found;
 }
 
-static bool check_program(const struct conf *conf, const struct conf_task *t, char *why, size_t why_n)
+static bool check_program(const struct conf *conf, const struct conf_task *t, char *why,
+                          size_t why_n)
 {
     const char *name = t->argv[0], *path = getenv("PATH");
     struct buf file = {0};

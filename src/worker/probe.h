@@ -9,7 +9,7 @@
 #include "conf/conf.h"
 
 /* Set the mode of every C task. Starts no process when there is none.
- * returns OK | CONFIG: what is wrong with a plugin, "FILE:LINE: ..." | NOMEM IO: no process for it */
+ * returns OK | CONFIG: what is wrong with a plugin, "FILE:LINE: ..." | NOMEM IO: no process */
 enum pawl_rc probe_modes(struct conf *conf, struct pawl_error *e) PAWL_MUST_USE;
 /* The other side: load the plugins and say on descriptor 3 what was found. */
 enum { PROBE_FD = 3 };

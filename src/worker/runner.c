@@ -51,7 +51,8 @@ static void on_now(int sig)
 }
 
 /* A statement that does not react to the interrupt, or a handler that does not return, holds the
- * store's lock: nothing but our death frees it. The default action of the same signal, taken when this handler returns, says so. */
+ * store's lock: nothing but our death frees it. The default action of the same signal, taken when
+ * this handler returns, says so. */
 static void on_alarm(int sig)
 {
     struct timespec t;
@@ -136,7 +137,9 @@ static bool wait_for(struct runner *r, int64_t wait_us, bool wake)
     (void)sigaddset(&ours, SIGUSR1);
     (void)sigaddset(&ours, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &ours, &old);
-    if (runner_flags.drain == 0 && ppoll(p, 2, wait_us < 0 ? NULL : &t, &none) < 0) p[1].revents = 0;
+    if (runner_flags.drain == 0 && ppoll(p, 2, wait_us < 0 ? NULL : &t, &none) < 0) {
+        p[1].revents = 0;
+    }
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     return p[1].revents != 0;
 }
@@ -166,8 +169,9 @@ static void back_off(struct runner *r, const struct pawl_error *e)
 {
     if (runner_flags.drain != 0) return; /* our own interrupt, or the next worker's trouble */
     if (log_gate(&r->gate, LOG_EVERY_US)) {
-        log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane", r->effect != NULL ? "effect" : "prepared", "s:rc",
-                 pawl_rc_name(e->rc), "s:why", e->msg, "i:more", r->gate.swallowed, NULL);
+        log_line(LOG_WARN, "store.trouble", "s:worker", r->o->worker, "s:lane",
+                 r->effect != NULL ? "effect" : "prepared", "s:rc", pawl_rc_name(e->rc),
+                 "s:why", e->msg, "i:more", r->gate.swallowed, NULL);
     }
     r->backoff_us = r->backoff_us == 0 ? BACKOFF_MIN_US : r->backoff_us * 2;
     if (r->backoff_us > BACKOFF_MAX_US) r->backoff_us = BACKOFF_MAX_US;

@@ -207,6 +207,37 @@ START_TEST(test_conf_sql_tasks_have_a_short_hard_limit)
 }
 END_TEST
 
+START_TEST(test_conf_c_tasks)
+{
+    static const char text[] = "[pawl]\nrunners = 7\n"
+                               "[task a]\nc = lib/a:b.so:charge_2\n"
+                               "[task b]\nc = /usr/p.so:x\nack = early\nhard_limit = 5s\n";
+    struct pawl_error e = {0};
+    struct conf *c = NULL;
+    struct buf want = {0};
+
+    ck_assert_msg(read_text(text, &c, &e) == PAWL_OK, "%s", e.msg);
+    ck_assert_int_eq(c->runners, 7);
+    struct conf_task *a = &c->tasks[0], *b = &c->tasks[1];
+    buf_printf(&want, "%s/lib/a:b.so", dir);
+    ck_assert_str_eq(a->plugin, buf_str(&want));
+    ck_assert_str_eq(a->symbol, "charge_2");
+    ck_assert_str_eq(a->c_text, "lib/a:b.so:charge_2");
+    ck_assert_int_eq(a->c_line, 4);
+    ck_assert(a->kind == HANDLER_C && a->mode == MODE_UNKNOWN);
+    ck_assert_str_eq(b->plugin, "/usr/p.so");
+    /* The default of hard_limit goes by what the plugin has; one that is set stays. */
+    ck_assert(conf_set_mode(c, a, true, &e) == PAWL_OK && a->mode == MODE_PREPARED);
+    ck_assert_int_eq(a->policy.hard_limit_us, INT64_C(3600000000));
+    ck_assert(conf_set_mode(c, a, false, &e) == PAWL_OK && a->mode == MODE_EFFECT);
+    ck_assert_int_eq(a->policy.hard_limit_us, 60000000);
+    ck_assert(conf_set_mode(c, b, true, &e) == PAWL_OK);
+    ck_assert_int_eq(b->policy.hard_limit_us, 5000000);
+    buf_free(&want);
+    conf_free(&c);
+}
+END_TEST
+
 START_TEST(test_conf_db_is_relative_to_the_file)
 {
     static const struct {
@@ -303,6 +334,7 @@ END_TEST
 
 #define SQL "[task x]\nsql = SELECT :a, :b\n"
 #define EXEC "[task x]\nexec = true\n"
+#define C "[task x]\nc = ./x.so:f\n"
 static const struct bad {
     const char *text;
     int line;
@@ -357,6 +389,8 @@ static const struct bad {
     {"[pawl]\ndb = postgresql://h/d\n", 2, "postgresql://h/d", "not in this version"},
     {"[pawl]\ndb = shop\n", 2, "db = shop", "sqlite:PATH"},
     {"[pawl]\ndb = mysql://x.db\n", 2, "mysql://x.db", "sqlite:PATH"},
+    {"[pawl]\ndb = mysql:x.db\n", 2, "mysql:x.db", "sqlite:PATH"},
+    {"[pawl]\ndb = sqlit:x.db\n", 2, "sqlit:x.db", "sqlite:PATH"},
     {"[pawl]\ndb = sqlite:\n", 2, "a store is a file", ""},
     {"[pawl]\ndb = sqlite::memory:\n", 2, "a store is a file", ""},
     {"[pawl]\ndb = sqlite:file:x?mode=ro\n", 2, "a store is a file", ""},
@@ -370,7 +404,23 @@ static const struct bad {
     {"[task x]\nexec = true\nsql = SELECT 1\n", 3, "both sql and exec", "one handler"},
     {EXEC "exec = true\n", 3, "exec is set before", "line 2"},
     {EXEC "protocol = lines\n", 3, "unknown key 'protocol' in [task x]", "sql exec"},
-    {"[task x]\nc = ./x.so:f\n", 2, "unknown key 'c' in [task x]", ""},
+    {"[task x]\nc = ./x.so\n", 2, "c = ./x.so", "FILE:NAME"},
+    {"[task x]\nc = :f\n", 2, "c = :f", "FILE:NAME"},
+    {"[task x]\nc = ./x.so:\n", 2, "c = ./x.so:", "FILE:NAME"},
+    {"[task x]\nc = ./x.so:a-b\n", 2, "c = ./x.so:a-b", "FILE:NAME"},
+    {"[task x]\nc = ./x.so:1a\n", 2, "c = ./x.so:1a", "FILE:NAME"},
+    {"[task x]\nc = ./x.so\n  :f\n", 2, "several lines", "FILE:NAME"},
+    {"[task x]\nc =\n", 2, "c has no value", ""},
+    {C "c = ./y.so:f\n", 3, "c is set before", "line 2"},
+    {C "exec = true\n", 3, "both exec and c", "one handler"},
+    {SQL "c = ./x.so:f\n", 3, "both sql and c", "one handler"},
+    {C "optional = a\n", 3, "optional means nothing to a c task", ""},
+    {C "zero_rows = fail\n", 3, "zero_rows means nothing to a c task", ""},
+    {C "env.A = x\n", 3, "env.A means nothing to a c task", ""},
+    {C "transient = 2\n", 3, "transient means nothing to a c task", ""},
+    {C "soft_limit = 1s\n", 3, "soft_limit means nothing to a c task", ""},
+    {"[pawl]\nrunners = 0\n", 2, "runners = 0", "1 to 64"},
+    {"[pawl]\nrunners = 65\n", 2, "runners = 65", "1 to 64"},
     {"[task x]\nhttp = http://x/\n", 2, "unknown key 'http'", ""},
     {EXEC "write.x = UPDATE t SET a = 1\n", 3, "unknown key 'write.x'", ""},
     {EXEC "max_retry = 2\n", 3, "'max_retry'", "did you mean 'max_retries'"},
@@ -553,6 +603,7 @@ static void check_accepted(const struct conf *c)
         ck_assert(name_ok(t->name, NULL) && policy_check(&t->policy, why, sizeof why));
         ck_assert((t->kind == HANDLER_SQL) == (t->sql_n > 0));
         ck_assert((t->kind == HANDLER_EXEC) == (t->argv != NULL && t->argv[0] != NULL));
+        ck_assert((t->kind == HANDLER_C) == (t->plugin != NULL && t->symbol != NULL));
         for (size_t k = 0; k < t->sql_n; k++) {
             struct arena a = {0};
             struct sql_scan s;
@@ -607,6 +658,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_conf_crlf_is_the_same);
     tcase_add_test(tc, test_conf_defaults);
     tcase_add_test(tc, test_conf_sql_tasks_have_a_short_hard_limit);
+    tcase_add_test(tc, test_conf_c_tasks);
     tcase_add_test(tc, test_conf_db_is_relative_to_the_file);
     tcase_add_test(tc, test_conf_sql_from_a_file);
     tcase_add_test(tc, test_conf_file_that_cannot_be_read);
