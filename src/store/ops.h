@@ -3,10 +3,13 @@
 #ifndef STORE_OPS_H
 #define STORE_OPS_H
 
+#include <stdatomic.h>
+#include <sys/types.h>
 #include "store/store.h"
 
 struct store_ops {
     void (*close)(struct store *);
+    void (*forsake)(struct store *); /* in a forked child: free it, touch nothing that is shared */
     void (*describe)(struct store *, struct buf *);
     enum pawl_rc (*enqueue)(struct store *, const struct pawl_request *, size_t,
                             struct pawl_enqueued *, size_t *, struct pawl_error *);
@@ -102,7 +105,22 @@ struct store_ops {
 };
 
 /* The head of every engine's store. */
-struct store { const struct store_ops *ops; const struct env *env; };
+struct store {
+    const struct store_ops *ops;
+    const struct env *env;
+    pid_t owner_pid;              /* the process that opened it */
+    _Atomic int *here;            /* 1 there, 0 in a forked child; NULL: ask getpid() */
+};
+/* fork.c: an engine calls the first when it made a store, the second before it frees it. */
+void store_own(struct store *st);
+void store_disown(struct store *st);
+bool store_is_ours_slow(const struct store *st);
+static inline bool store_is_ours(const struct store *st)
+{
+    return st->here != NULL ? atomic_load_explicit(st->here, memory_order_relaxed) != 0
+                            : store_is_ours_slow(st);
+}
+enum pawl_rc store_not_ours(const struct store *st, struct pawl_error *e); /* BADARG */
 
 void sqlite_engine(char *buf, size_t n);
 /* The engine's own door (store/sqlite/sl_ops.c). path: what follows "sqlite:". */

@@ -65,10 +65,13 @@ enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct p
 
 void store_close(struct store **st)
 {
-    if (st != NULL && *st != NULL)
+    if (st == NULL || *st == NULL)
+        return;
+    if (store_is_ours(*st))
         (*st)->ops->close(*st);
-    if (st != NULL)
-        *st = NULL;
+    else
+        (*st)->ops->forsake(*st);
+    *st = NULL;
 }
 
 int64_t store_now_us(struct store *st)
@@ -198,6 +201,8 @@ static enum pawl_rc enqueue_by(enqueue_fn *fn, struct store *st, const struct pa
     if (bad_i == NULL)
         bad_i = &none;
     *bad_i = n;
+    if (!store_is_ours(st))
+        return store_not_ours(st, e);
     if (n == 0)
         return PAWL_OK;
     if (n > LIMIT_ENQUEUE_N)
@@ -230,6 +235,8 @@ enum pawl_rc store_effect_enqueue(struct store *st, const struct pawl_request *r
 enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay *how,
                           int64_t *new_id, struct pawl_error *e)
 {
+    if (!store_is_ours(st))
+        return store_not_ours(st, e);
     struct pawl_replay h = *how;
     enum pawl_rc rc;
 
@@ -248,6 +255,8 @@ enum pawl_rc store_replay(struct store *st, int64_t id, const struct pawl_replay
 
 enum pawl_rc store_discard(struct store *st, int64_t id, const char *reason, struct pawl_error *e)
 {
+    if (!store_is_ours(st))
+        return store_not_ours(st, e);
     if (reason == NULL || *reason == '\0' || !utf8_ok(reason, strlen(reason)))
         return pawl_fail(e, PAWL_BADARG, "discard needs a reason, in UTF-8");
     return st->ops->discard(st, id, reason, e);
@@ -257,6 +266,8 @@ enum pawl_rc store_prune(struct store *st, const struct pawl_prune_opts *how,
                          struct pawl_pruned *out,
                          struct pawl_error *e)
 {
+    if (!store_is_ours(st))
+        return store_not_ours(st, e);
     if (how->batch < 0 || how->batch > 10000)
         return pawl_fail(e, PAWL_BADARG, "batch %lld: give 1..10000", (long long)how->batch);
     return st->ops->prune(st, how, out, e);

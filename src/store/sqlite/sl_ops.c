@@ -12,6 +12,23 @@
 #include "base/err.h"
 #include "store/sqlite/sl.h"
 
+static void op_free(struct sqlite *sl)
+{
+    while (sl->user != NULL) { /* a statement freed after its store would be a bug of the caller */
+        struct store_stmt *s = sl->user;
+        sqlite_stmt_free(&s);
+    }
+    if (store_is_ours(&sl->base))
+        sl_disconnect(sl);
+    side_close(&sl->side);
+    for (size_t i = 0; i < sl->on_connect_n; i++)
+        free(sl->on_connect[i]);
+    free(sl->on_connect);
+    free(sl->path);
+    store_disown(&sl->base);
+    free(sl);
+}
+
 static void op_close(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
@@ -19,17 +36,15 @@ static void op_close(struct store *st)
     if (sl->in_tx)
         sl_rollback(sl);
     side_unlock(&sl->side);
-    while (sl->user != NULL) { /* a statement freed after its store would be a bug of the caller */
-        struct store_stmt *s = sl->user;
-        sqlite_stmt_free(&s);
-    }
-    sl_disconnect(sl);
-    side_close(&sl->side);
-    for (size_t i = 0; i < sl->on_connect_n; i++)
-        free(sl->on_connect[i]);
-    free(sl->on_connect);
-    free(sl->path);
-    free(sl);
+    op_free(sl);
+}
+
+/* Descriptors and mappings of ours are closed: that touches nothing of the parent's, and a lock
+ * that it holds does not outlive it in us. What SQLite has is left alone (its page "How To Corrupt
+ * An SQLite Database File", carrying a connection across a fork). */
+static void op_forsake(struct store *st)
+{
+    op_free(sl_of(st));
 }
 
 void sqlite_engine(char *buf, size_t n)
@@ -183,7 +198,8 @@ static bool op_changed(struct store *st)
 }
 
 static const struct store_ops ops = {
-    .close = op_close, .describe = op_describe, .enqueue = sl_enqueue, .jobs = sl_jobs,
+    .close = op_close, .forsake = op_forsake, .describe = op_describe,
+    .enqueue = sl_enqueue, .jobs = sl_jobs,
     .job = sl_job, .attempts = sl_attempts, .cancel = sl_cancel, .run_now = sl_run_now,
     .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
     .queues = sl_queues, .queue_known = sl_queue_known, .stats = sl_stats, .check = sl_check,
@@ -217,6 +233,7 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
     if (sl == NULL)
         return NULL;
     side_init(&sl->side);
+    store_own(&sl->base);
     sl->base.ops = &ops;
     sl->base.env = sl->env = o->env != NULL ? o->env : env_real();
     sl->accept_wal_risk = o->accept_wal_risk;

@@ -87,7 +87,8 @@ void sqlite_stmt_free(struct store_stmt **p)
             *at = s->next;
             break;
         }
-    sqlite3_finalize(s->st);
+    if (store_is_ours(&s->sl->base)) /* else a forked child: SQLite's memory is left alone */
+        sqlite3_finalize(s->st);
     free(s->text);
     free(s);
     *p = NULL;
