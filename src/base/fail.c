@@ -25,6 +25,8 @@ static const char *const points[] = {
     "reap.before", "reap.after",
     "replay.before", "replay.after",
     "enqueue.before", "enqueue.after",
+    "combine.posted",                      /* a request is left for whoever holds the side lock */
+    "combine.taken", "combine.commit.before", "combine.commit.after", "combine.answered",
     "init.begin", "init.middle", "init.end",
     "prune.batch", "cancel.before", "release.before",
     NULL

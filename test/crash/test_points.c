@@ -253,6 +253,9 @@ static const char *const points[] = {
     "enqueue.after", "prune.batch", "cancel.before",
 };
 static const char *const init_points[] = { "init.begin", "init.middle", "init.end" };
+/* A common transaction has lives of its own, too (test_combine_points.c). */
+static const char *const combine_points[] = { "combine.posted", "combine.taken",
+    "combine.commit.before", "combine.commit.after", "combine.answered" };
 static const char *const worker_points[] = { "exec.spawned", "exec.exited", "release.before" };
 
 static bool listed(const char *name, const char *const *list, size_t n)
@@ -267,6 +270,7 @@ START_TEST(crash_every_point_is_tested_somewhere)
     for (const char *const *p = fail_names(); *p != NULL; p++)
         ck_assert_msg(listed(*p, points, UT_N(points)) ||
                       listed(*p, init_points, UT_N(init_points)) ||
+                      listed(*p, combine_points, UT_N(combine_points)) ||
                       listed(*p, worker_points, UT_N(worker_points)), "%s is not", *p);
 }
 END_TEST

@@ -15,53 +15,44 @@
 #include "base/text.h"
 #include "core/meaning.h"
 #include "core/rules.h"
-#include "store/sqlite/sl.h"
+#include "store/sqlite/sl_combine.h"
 
-/* What the names of a request stand for. Valid within the transaction that looked them up. */
-struct names {
-    const char *task, *queue;      /* as asked for; borrowed from the requests */
-    int64_t task_id, queue_id, task_queue_id, priority;
-    bool declared;
-    char near[72];                 /* not declared: the nearest task that is */
-};
-/* The names met in this call: a call mostly holds the same few. */
-enum { NAMES_N = 16 };
-struct memo { struct names n[NAMES_N]; size_t used, next; };
-
-static bool same(const char *a, const char *b)
+static bool names_are(const struct sl_names *n, const struct pawl_request *r)
 {
-    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+    return strcmp(n->task, r->task) == 0 && strcmp(n->queue, r->queue != NULL ? r->queue : "") == 0;
 }
 
-static const struct names *recall(const struct memo *m, const struct pawl_request *r)
+static const struct sl_names *recall(const struct sl_memo *m, const struct pawl_request *r)
 {
     for (size_t i = 0; i < m->used; i++)
-        if (same(m->n[i].task, r->task) && same(m->n[i].queue, r->queue))
+        if (names_are(&m->n[i], r))
             return &m->n[i];
     return NULL;
 }
 
-static struct names *place_for(struct memo *m)
+static struct sl_names *place_for(struct sl_memo *m)
 {
-    struct names *n = &m->n[m->next];
+    struct sl_names *n = &m->n[m->next];
 
-    m->next = (m->next + 1) % NAMES_N;
-    m->used += m->used < NAMES_N;
+    m->next = (m->next + 1) % SL_NAMES_N;
+    m->used += m->used < SL_NAMES_N;
     memset(n, 0, sizeof *n);
     return n;
 }
 
-static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_request *r, struct names *n,
-                            struct pawl_error *e)
+static enum pawl_rc look_up(struct sqlite *sl, const struct pawl_request *r, struct sl_names *n,
+                            bool make, struct pawl_error *e)
 {
-    enum pawl_rc rc = sl_task_id(sl, r->task, true, &n->task_id, &n->task_queue_id, &n->priority,
+    enum pawl_rc rc = sl_task_id(sl, r->task, make, &n->task_id, &n->task_queue_id, &n->priority,
                                  &n->declared, e);
 
     if (rc != PAWL_OK)
         return rc;
     n->queue_id = n->task_queue_id;
     if (r->queue != NULL || n->queue_id == 0)
-        rc = sl_queue_id(sl, r->queue != NULL ? r->queue : "default", true, &n->queue_id, e);
+        rc = sl_queue_id(sl, r->queue != NULL ? r->queue : "default", make, &n->queue_id, e);
+    if (rc == PAWL_OK && (n->task_id == 0 || n->queue_id == 0))
+        rc = pawl_fail(e, PAWL_NOTFOUND, "task %s, or its queue, is new", r->task);
     return rc;
 }
 
@@ -163,7 +154,7 @@ static void bind_opt_int(sqlite3_stmt *q, int i, bool has, int64_t v)
 }
 
 static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_request *r,
-                               const struct names *n,
+                               const struct sl_names *n,
                                int64_t now_us, int64_t *id, struct pawl_error *e)
 {
     const int64_t run_at = r->run_at_us != 0 ? r->run_at_us : now_us;
@@ -209,7 +200,7 @@ static enum pawl_rc insert_job(struct sqlite *sl, const struct pawl_request *r,
     return sl_run(sl, q, e);
 }
 
-static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct names *out,
+static enum pawl_rc near_task(struct sqlite *sl, const char *task, struct sl_names *out,
                               struct pawl_error *e)
 {
     const char *names[1000];
@@ -242,28 +233,29 @@ static enum pawl_rc can_start(const struct pawl_request *r, int64_t now_us, stru
                      r->expires_at_us <= r->run_at_us ? "run_at" : "now");
 }
 
-static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_request *r, struct memo *m,
-                                  const struct names **out, struct pawl_error *e)
+static enum pawl_rc resolve_names(struct sqlite *sl, const struct pawl_request *r,
+                                  struct sl_memo *m, const struct sl_names **out,
+                                  struct pawl_error *e)
 {
-    struct names *n;
+    struct sl_names *n;
     enum pawl_rc rc;
 
     if ((*out = recall(m, r)) != NULL)
         return PAWL_OK;
     *out = n = place_for(m);
-    if ((rc = look_up(sl, r, n, e)) != PAWL_OK ||
+    if ((rc = look_up(sl, r, n, !m->known_only, e)) != PAWL_OK ||
         (!n->declared && (rc = near_task(sl, r->task, n, e)) != PAWL_OK))
         return rc;
-    n->task = r->task;
-    n->queue = r->queue;
+    sqlite3_snprintf((int)sizeof n->task, n->task, "%s", r->task);
+    sqlite3_snprintf((int)sizeof n->queue, n->queue, "%s", r->queue != NULL ? r->queue : "");
     return PAWL_OK;
 }
 
-static enum pawl_rc enqueue_one(struct sqlite *sl, const struct pawl_request *r, struct memo *m,
-                                int64_t now_us, struct pawl_enqueued *out, int64_t *dups,
-                                struct pawl_error *e)
+enum pawl_rc sl_enqueue_one(struct sqlite *sl, const struct pawl_request *r, struct sl_memo *m,
+                            int64_t now_us, struct pawl_enqueued *out, int64_t *dups,
+                            struct pawl_error *e)
 {
-    const struct names *n = NULL;
+    const struct sl_names *n = NULL;
     bool known = false;
     enum pawl_rc rc;
 
@@ -323,37 +315,81 @@ static enum pawl_rc landed(struct sqlite *sl, const struct pawl_request *req, si
     return same ? PAWL_OK : pawl_fail(e, PAWL_IO, "the commit failed: nothing was stored");
 }
 
-enum pawl_rc sl_enqueue(struct store *st, const struct pawl_request *req, size_t n,
-                        struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+static void forget(struct pawl_enqueued *out, size_t n)
 {
-    struct sqlite *sl = sl_of(st);
-    const int64_t now_us = st->env->wall_us(st->env->ctx);
-    struct memo memo = {.used = 0};
-    int64_t dups = 0;
-    enum pawl_rc rc;
-
-    *bad_i = n;
+    for (size_t i = 0; i < n; i++)
+        free(out[i].result);
     memset(out, 0, n * sizeof *out);
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
-        return rc;
+}
+
+/* Our own requests, then, if there is a `c`, what others posted. */
+static enum pawl_rc execute(struct sqlite *sl, const struct pawl_request *req, size_t n,
+                            int64_t now_us, struct combine *c, struct pawl_enqueued *out,
+                            size_t *bad_i, struct pawl_error *e)
+{
+    struct sl_memo memo;
+    int64_t dups = 0;
+    enum pawl_rc rc = PAWL_OK;
+
+    sl_memo_init(&memo, false);
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
-        if ((rc = enqueue_one(sl, &req[i], &memo, now_us, &out[i], &dups, e)) != PAWL_OK)
+        if ((rc = sl_enqueue_one(sl, &req[i], &memo, now_us, &out[i], &dups, e)) != PAWL_OK)
             *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
+    if (rc == PAWL_OK && c != NULL)
+        rc = sl_combine_serve(sl, c, &dups, e);
     if (rc == PAWL_OK && dups > 0)
         rc = sl_count(sl, "duplicates", dups, e);
     if (rc == PAWL_OK && fail_point("enqueue.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint enqueue.before");
+    if (rc == PAWL_OK && c != NULL && c->n > 0 && fail_point("combine.commit.before"))
+        rc = pawl_fail(e, PAWL_IO, "failpoint combine.commit.before");
     if (rc == PAWL_OK)
         rc = sl_commit(sl, e);
     else
         sl_rollback(sl);
     if (rc == PAWL_OK && fail_point("enqueue.after"))
         rc = pawl_fail(e, PAWL_UNSURE, "failpoint enqueue.after");
+    if (rc == PAWL_OK && c != NULL && c->n > 0 && fail_point("combine.commit.after"))
+        rc = pawl_fail(e, PAWL_UNSURE, "failpoint combine.commit.after");
+    return rc;
+}
+
+enum pawl_rc sl_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                        struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    struct sqlite *sl = sl_of(st);
+    const int64_t now_us = st->env->wall_us(st->env->ctx);
+    struct combine c = {.n = 0};
+    struct pawl_error local;
+    bool answered = false;
+    enum pawl_rc rc;
+
+    *bad_i = n;
+    memset(out, 0, n * sizeof *out);
+    rc = n == 1 ? sl_combine_turn(sl, req, now_us, out, &answered, e) : sl_begin(sl, e);
+    if (rc != PAWL_OK || answered)
+        return rc;
+    rc = execute(sl, req, n, now_us, &c, out, bad_i, e);
+    if (c.n > 0 && rc != PAWL_OK && rc != PAWL_UNSURE) {
+        /* What we took for others may be why: they do it for themselves, and so do we. */
+        sl_combine_end(sl, &c, false);
+        forget(out, n);
+        *bad_i = n;
+        if ((rc = sl_begin(sl, e)) == PAWL_OK)
+            rc = execute(sl, req, n, now_us, NULL, out, bad_i, e);
+    } else if (rc == PAWL_OK) {
+        sl_combine_end(sl, &c, true);
+    } else if (c.n > 0 && sl_combine_recover(sl, &local) != PAWL_OK) {
+        /* whoever has the lock next looks again */
+    }
     if (rc == PAWL_UNSURE)
         rc = landed(sl, req, n, out, now_us, e);
+    if (rc == PAWL_OK && c.n > 0 && fail_point("combine.answered"))
+        c.n = 0; /* nobody is woken: they look for themselves */
     if (rc == PAWL_KEYCLASH)
         count_clash(sl);
     sl_leave(sl);
+    sl_combine_wake(sl, &c);
     if (rc == PAWL_OK) {
         side_wake(&sl->side);
         return PAWL_OK;
@@ -371,18 +407,19 @@ enum pawl_rc sl_effect_enqueue(struct store *st, const struct pawl_request *req,
 {
     struct sqlite *sl = sl_of(st);
     const bool guarded = sl->guarded;
-    struct memo memo = {.used = 0};
+    struct sl_memo memo;
     int64_t dups = 0;
     enum pawl_rc rc = PAWL_OK;
 
     *bad_i = n;
     memset(out, 0, n * sizeof *out);
+    sl_memo_init(&memo, false);
     if (!sl_effect_alive(st))
         return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
     sl->guarded = false; /* our own statements, although a handler runs */
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
-        if ((rc = enqueue_one(sl, &req[i], &memo, st->env->wall_us(st->env->ctx), &out[i], &dups,
-                              e)) != PAWL_OK)
+        if ((rc = sl_enqueue_one(sl, &req[i], &memo, st->env->wall_us(st->env->ctx), &out[i],
+                                 &dups, e)) != PAWL_OK)
             *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
     if (rc == PAWL_OK && dups > 0)
         rc = sl_count(sl, "duplicates", dups, e);

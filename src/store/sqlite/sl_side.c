@@ -24,27 +24,17 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/sqlite/sl_side.h"
-
-#define WAIT_NAP_US 120         /* who waits for the lock looks at least so often, */
-#define STEP_BACK_US 300        /* so that whoever had it last lets the other one in by this */
-#define WAIT_SEEN_US 1000       /* if that one was seen waiting within so long */
+#include "store/sqlite/sl_who.h"
 
 static int64_t mono_us(void)
 {
     return env_real()->mono_us(env_real()->ctx);
 }
 
-static void nap_us(int64_t us)
-{
-    const struct timespec ts = { .tv_sec = us / 1000000, .tv_nsec = (us % 1000000) * 1000 };
-
-    nanosleep(&ts, NULL);
-}
-
 void side_init(struct side *s)
 {
     memset(s, 0, sizeof *s);
-    s->dir_fd = s->lock_fd = s->wake_fd = s->ino_fd = s->worker_fd = -1;
+    s->dir_fd = s->lock_fd = s->turn_fd = s->wake_fd = s->ino_fd = s->worker_fd = -1;
 }
 
 static void *map_fd(int fd, size_t n)
@@ -77,6 +67,24 @@ void side_share(int fd, struct side_share how)
         return;
 }
 
+/* Without one, each waits for the lock for itself. */
+static struct mail *open_mail(struct side *s, mode_t mode)
+{
+    const int fd = openat(s->dir_fd, "mail", O_RDWR | O_CREAT | O_CLOEXEC, mode);
+    struct mail *m = NULL;
+    struct stat sb;
+
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &sb) == 0 &&
+        (((size_t)sb.st_size >= sizeof *m && sb.st_blocks * 512 >= (blkcnt_t)sizeof *m) ||
+         side_room(fd, sizeof *m)))
+        m = map_fd(fd, sizeof *m);
+    side_share(fd, s->share);
+    close(fd);
+    return m;
+}
+
 enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e)
 {
     struct buf dir = {0};
@@ -102,6 +110,9 @@ enum pawl_rc side_open(struct side *s, const char *db_path, struct pawl_error *e
         side_share(s->dir_fd, s->share);
         side_share(s->lock_fd, s->share);
         side_share(s->wake_fd, s->share);
+        s->who = who_self();
+        s->tag = env_real()->random(env_real()->ctx) << WHO_BITS;
+        s->mail = open_mail(s, mode);
     }
 out:
     buf_free(&dir);
@@ -119,6 +130,9 @@ static void close_fd(int *fd)
 
 void side_close(struct side *s)
 {
+    if (s->mail != NULL)
+        munmap(s->mail, sizeof *s->mail);
+    s->mail = NULL;
     if (s->page != NULL)
         munmap(s->page, sizeof *s->page);
     if (s->w != NULL)
@@ -128,82 +142,11 @@ void side_close(struct side *s)
     s->w = NULL;
     close_fd(&s->dir_fd);
     close_fd(&s->lock_fd);
+    close_fd(&s->turn_fd);
     close_fd(&s->wake_fd);
     close_fd(&s->ino_fd);
     close_fd(&s->worker_fd);
     s->held = false;
-}
-
-static enum pawl_rc busy(const struct side *s, int64_t wait_us, struct pawl_error *e)
-{
-    const long long pid = (long long)atomic_load(&s->page->holder_pid);
-    char who[64] = "another pawl process";
-
-    if (pid > 0)
-        snprintf(who, sizeof who, "the pawl process %lld", pid);
-    return pawl_fail(e, PAWL_BUSY, "the store is busy: %s has kept its write lock for %lld s: a"
-                     " long statement of a job, or a stopped process; try again", who,
-                     (long long)(wait_us / 1000000));
-}
-
-static enum pawl_rc take_turn(struct side *s, int64_t wait_us, int64_t until,
-                              struct pawl_error *e)
-{
-    const int64_t waiting = mono_us() - atomic_load(&s->page->waiting_us);
-    int64_t nap = 50;
-
-    if (waiting >= 0 && waiting < WAIT_SEEN_US && atomic_load(&s->page->last_pid) == getpid())
-        nap_us(STEP_BACK_US);
-    while (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        const int64_t now = mono_us();
-
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return pawl_fail_errno(e, errno, "side lock");
-        if (now >= until)
-            return busy(s, wait_us, e);
-        atomic_store(&s->page->waiting_us, now);
-        side_beat(s); /* waiting is not freezing */
-        nap_us(nap);
-        nap = nap < WAIT_NAP_US ? nap * 2 : WAIT_NAP_US;
-    }
-    s->held = true;
-    atomic_store(&s->page->holder_pid, getpid());
-    return PAWL_OK;
-}
-
-/* In a gap for foreign writers a pawl process writes at most one short transaction: it takes some
- * tenths of a millisecond, and who enqueues does not wait for a gap that a drain has to leave. */
-enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e)
-{
-    const int64_t until = mono_us() + wait_us;
-
-    while (!s->held) {
-        enum pawl_rc rc = take_turn(s, wait_us, until, e);
-
-        if (rc != PAWL_OK)
-            return rc;
-        const int64_t now = mono_us(), gap = pace_gap(&s->page->pace, now);
-
-        if (gap <= 0)
-            break;
-        if (!s->long_turn && s->gap_used_us != now + gap) {
-            s->gap_used_us = now + gap;
-            break;
-        }
-        side_unlock(s);
-        nap_us(gap);
-    }
-    return PAWL_OK;
-}
-
-void side_unlock(struct side *s)
-{
-    if (!s->held)
-        return;
-    atomic_store(&s->page->last_pid, getpid());
-    atomic_store(&s->page->holder_pid, 0);
-    s->held = false;
-    flock(s->lock_fd, LOCK_UN);
 }
 
 void side_saw_foreign(struct side *s)

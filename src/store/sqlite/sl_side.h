@@ -3,7 +3,9 @@
  * the wake file, and one file per worker that survives SIGKILL of everything.
  *
  * lock     flock: held by a pawl process around each writing transaction. Its first page is shared
- *          memory: pacing (gaps for foreign writers) and whose turn it is. A hint, never a truth.
+ *          memory: pacing (gaps for foreign writers) and whose turn it is (sl_turn.c).
+ * lock-N   the same lock, after N times a process was killed that held it and had a forked child
+ * mail     requests of processes that found the lock taken, for whoever holds it (sl_mail.h)
  * wake     written after a commit; idle workers watch it with inotify
  * w-<id>   one per worker: flock held while it lives; boot id, beat, blame record
  */
@@ -16,7 +18,9 @@
 #include "base/buf.h"
 #include "core/limits.h"
 #include "pawl.h"
+#include "store/sqlite/sl_mail.h"
 #include "store/sqlite/sl_pace.h"
+#include "store/sqlite/sl_who.h"
 
 #define SIDE_MAGIC 0x5041574c53494432ULL /* "PAWLSID2" */
 #define SIDE_ID_BYTES 24
@@ -51,8 +55,8 @@ struct side_worker {
 struct side_page {
     struct pace pace;
     _Atomic int64_t waiting_us;     /* when somebody last found it taken */
-    _Atomic int64_t last_pid;       /* who let it go last */
-    _Atomic int64_t holder_pid;     /* who holds it; 0: nobody, or one that was killed */
+    _Atomic uint64_t last;          /* who let it go last */
+    _Atomic uint64_t turn;          /* which lock file it is, and who holds it (sl_turn.c) */
     _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
 };
 struct side_share { unsigned mode, gid; };
@@ -62,6 +66,14 @@ struct side {
     bool long_turn;                 /* what comes next is no short transaction */
     int64_t gap_used_us;            /* the end of the gap in which we wrote */
     struct side_page *page;
+    uint64_t who;                   /* this process: sl_who.h */
+    uint64_t tag;                   /* this handle of it, in the bits above */
+    int turn_fd;                    /* the lock file that is in use, if it is not lock_fd */
+    uint64_t turn_gen;              /* its number */
+    uint64_t held_gen;              /* held: of the lock file that we hold */
+    struct { uint64_t word; int64_t since_us, judged_us, last_us; } seen; /* while we wait */
+    struct mail *mail;              /* NULL: none could be made */
+    char boot[40];                  /* "": not asked yet */
     struct side_worker *w;
     char id[SIDE_ID_BYTES];
     bool runner;                    /* attached: shares the supervisor's file */
@@ -81,6 +93,11 @@ void side_close(struct side *s);
 bool side_room(int fd, size_t n);       /* allocate the first n bytes; false: errno */
 /* Take the side lock within wait_us; leaves gaps for foreign writers. OK | BUSY | IO. */
 enum pawl_rc side_lock(struct side *s, int64_t wait_us, struct pawl_error *e) PAWL_MUST_USE;
+/* The same, now or not at all. BUSY: it is worth another look after *look_us. sure: ask the kernel,
+ * and do not stand back for others. ERROR: errno. */
+enum side_turn { TURN_TAKEN, TURN_BUSY, TURN_ERROR };
+enum side_turn side_try(struct side *s, bool sure, int64_t *look_us);
+enum pawl_rc side_busy(const struct side *s, int64_t wait_us, struct pawl_error *e);
 void side_unlock(struct side *s);
 void side_held(struct side *s, int64_t us);    /* the database's own write lock was held so long */
 void side_saw_foreign(struct side *s);         /* a foreign commit was seen */

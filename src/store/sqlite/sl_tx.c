@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "store/sqlite/sl.h"
+#include "store/sqlite/sl_combine.h"
 
 #define WAL_FRAMES_MAX 900       /* checkpoint from here on: the log stays under 1,000 pages */
 #define WAL_BYTES_SHRINK (8 << 20)
@@ -50,7 +50,11 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
     sl->written_before = pages_written(sl);
     sl->begun_us = sl->env->mono_us(sl->env->ctx);
     sl->in_tx = true;
-    return PAWL_OK;
+    if ((rc = sl_combine_recover(sl, e)) != PAWL_OK) {
+        sl_rollback(sl);
+        side_unlock(&sl->side);
+    }
+    return rc;
 }
 
 /* The write lock is free again. */
