@@ -84,7 +84,8 @@ BEGIN
         OR length(CAST(NEW.queue AS BLOB)) <> length(NEW.queue)
         OR NEW.queue GLOB '*[^a-z0-9._-]*' OR NEW.queue NOT GLOB '[a-z0-9]*');
     SELECT RAISE(ABORT, 'pawl: args must be JSON text')
-     WHERE NEW.args IS NOT NULL AND (typeof(NEW.args) <> 'text' OR NOT json_valid(NEW.args));
+     WHERE NEW.args IS NOT NULL AND (typeof(NEW.args) <> 'text' OR NOT json_valid(NEW.args)
+        OR instr(NEW.args, char(0)) > 0);
     SELECT RAISE(ABORT, 'pawl: args are larger than 1 MiB')
      WHERE length(CAST(NEW.args AS BLOB)) > 1048576;
     SELECT RAISE(ABORT, 'pawl: key must be 1..255 bytes of text without control characters')
@@ -111,17 +112,31 @@ BEGIN
         OR NEW.max_retries NOT BETWEEN 0 AND 1000);
     SELECT RAISE(ABORT, 'pawl: headers must be a JSON object of strings of at most 16 KiB')
      WHERE NEW.headers IS NOT NULL AND (typeof(NEW.headers) <> 'text' OR NOT json_valid(NEW.headers)
-        OR length(CAST(NEW.headers AS BLOB)) > 16384 OR json_type(NEW.headers) <> 'object'
+        OR length(CAST(NEW.headers AS BLOB)) > 16384 OR instr(NEW.headers, char(0)) > 0
+        OR json_type(NEW.headers) <> 'object'
         OR EXISTS (SELECT 1 FROM json_each(NEW.headers) h WHERE h.type <> 'text'));
     SELECT RAISE(ABORT, 'pawl: trace must be 1..255 bytes of text without control characters')
      WHERE NEW.trace IS NOT NULL AND (typeof(NEW.trace) <> 'text'
          OR length(CAST(NEW.trace AS BLOB)) NOT BETWEEN 1 AND 255 OR instr(NEW.trace, char(0)) > 0
          OR NEW.trace GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*');
+    -- Character by character where there is more than ASCII: SQLite reads anything, but writes
+    -- UTF-8 only, so what is well-formed comes back as it was (but for two that it never writes).
+    SELECT RAISE(ABORT, 'pawl: key, source, entity, trace and headers must be UTF-8')
+      FROM (SELECT coalesce(NEW.key, '') || ' ' || coalesce(NEW.source, '') || ' '
+                || coalesce(NEW.entity, '') || ' ' || coalesce(NEW.trace, '') || ' '
+                || coalesce(NEW.headers, '') AS x) n
+     WHERE n.x GLOB '*[^' || char(1) || '-' || char(127) || ']*'
+       AND EXISTS (WITH RECURSIVE c(ch, rest) AS (
+                       SELECT substr(n.x, 1, 1), substr(n.x, 2)
+                       UNION ALL
+                       SELECT substr(rest, 1, 1), substr(rest, 2) FROM c WHERE rest <> '')
+                   SELECT 1 FROM c WHERE hex(ch) <> hex(char(unicode(ch)))
+                      AND hex(ch) NOT IN ('EFBFBE', 'EFBFBF'));
     -- Times: integer microseconds since 1970, or RFC 3339 with a zone. SQLite would take 30
-    -- February.
+    -- February; its own zones end at 14 hours, and it rounds the last microsecond of 9999 away.
     SELECT RAISE(ABORT,
         'pawl: run_at looks like seconds or milliseconds; give microseconds since 1970')
-     WHERE typeof(NEW.run_at) = 'integer' AND NEW.run_at BETWEEN 1 AND 99999999999999;
+     WHERE typeof(NEW.run_at) = 'integer' AND NEW.run_at BETWEEN 0 AND 99999999999999;
     SELECT RAISE(ABORT,
         'pawl: run_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.run_at IS NOT NULL AND NOT CASE typeof(NEW.run_at)
@@ -129,19 +144,22 @@ BEGIN
         WHEN 'text'
             THEN NEW.run_at GLOB
                 '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
-             AND (substr(NEW.run_at, -1) IN ('Z', 'z') OR substr(NEW.run_at, -6)
-                 GLOB '[+-][0-9][0-9]:[0-9][0-9]')
+             AND (substr(NEW.run_at, -1) IN ('Z', 'z')
+                 OR (substr(NEW.run_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]'
+                     AND substr(NEW.run_at, -5, 2) <= '23'
+                     AND substr(NEW.run_at, -2) <= '59'))
+             AND substr(NEW.run_at, 1, 4) >= '1970'
              AND date(substr(NEW.run_at, 1, 10), '+0 days') IS substr(NEW.run_at, 1, 10)
              AND substr(NEW.run_at, 12, 2) <= '23'
-             AND rtrim(substr(NEW.run_at, 20, length(NEW.run_at) - 20 - 5 * (substr(NEW.run_at, -1)
-                 NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
-             AND substr(NEW.run_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.run_at, 20)
-                 NOT GLOB '.[^0-9]*'
-             AND coalesce(julianday(replace(NEW.run_at, 't', 'T')) >= 2440587.5, 0)
+             AND time(substr(NEW.run_at, 12, 8)) IS NOT NULL
+             AND rtrim(substr(NEW.run_at, 20, length(NEW.run_at) - 20
+                 - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
+             AND substr(NEW.run_at, 20) NOT GLOB '[0-9]*'
+             AND substr(NEW.run_at, 20) NOT GLOB '.[^0-9]*'
         ELSE 0 END;
     SELECT RAISE(ABORT,
         'pawl: expires_at looks like seconds or milliseconds; give microseconds since 1970')
-     WHERE typeof(NEW.expires_at) = 'integer' AND NEW.expires_at BETWEEN 1 AND 99999999999999;
+     WHERE typeof(NEW.expires_at) = 'integer' AND NEW.expires_at BETWEEN 0 AND 99999999999999;
     SELECT RAISE(ABORT,
         'pawl: expires_at must be microseconds since 1970 or RFC 3339 with a zone, up to 9999')
      WHERE NEW.expires_at IS NOT NULL AND NOT CASE typeof(NEW.expires_at)
@@ -149,16 +167,18 @@ BEGIN
         WHEN 'text'
             THEN NEW.expires_at GLOB
                 '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]*'
-             AND (substr(NEW.expires_at, -1) IN ('Z', 'z') OR substr(NEW.expires_at, -6)
-                 GLOB '[+-][0-9][0-9]:[0-9][0-9]')
+             AND (substr(NEW.expires_at, -1) IN ('Z', 'z')
+                 OR (substr(NEW.expires_at, -6) GLOB '[+-][0-9][0-9]:[0-9][0-9]'
+                     AND substr(NEW.expires_at, -5, 2) <= '23'
+                     AND substr(NEW.expires_at, -2) <= '59'))
+             AND substr(NEW.expires_at, 1, 4) >= '1970'
              AND date(substr(NEW.expires_at, 1, 10), '+0 days') IS substr(NEW.expires_at, 1, 10)
              AND substr(NEW.expires_at, 12, 2) <= '23'
-             AND rtrim(substr(NEW.expires_at, 20, length(NEW.expires_at)
-                 - 20 - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('',
-                     '.')
-             AND substr(NEW.expires_at, 20) NOT GLOB '[0-9]*' AND substr(NEW.expires_at, 20)
-                 NOT GLOB '.[^0-9]*'
-             AND coalesce(julianday(replace(NEW.expires_at, 't', 'T')) >= 2440587.5, 0)
+             AND time(substr(NEW.expires_at, 12, 8)) IS NOT NULL
+             AND rtrim(substr(NEW.expires_at, 20, length(NEW.expires_at) - 20
+                 - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z'))), '0123456789') IN ('', '.')
+             AND substr(NEW.expires_at, 20) NOT GLOB '[0-9]*'
+             AND substr(NEW.expires_at, 20) NOT GLOB '.[^0-9]*'
         ELSE 0 END;
 
     INSERT INTO pawl_x_task (name, created_at_us)
@@ -181,26 +201,39 @@ BEGIN
                        (SELECT q.name FROM pawl_x_task t JOIN pawl_x_queue q ON q.id = t.queue_id
                          WHERE t.name = NEW.task), 'default')),
         now_us = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000,
-        run_at_us = max(1, CASE typeof(NEW.run_at) WHEN 'integer' THEN NEW.run_at
-            WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.run_at, 1, 19), 't', 'T')
-                     || CASE WHEN substr(NEW.run_at, -1) IN ('Z', 'z') THEN 'Z'
-                         ELSE substr(NEW.run_at, -6) END) AS INTEGER) * 1000000
+        run_at_us = CASE typeof(NEW.run_at) WHEN 'integer' THEN NEW.run_at
+            WHEN 'text' THEN 1000000 * (
+                     CAST(strftime('%s', replace(substr(NEW.run_at, 1, 19), 't', 'T'))
+                         AS INTEGER)
+                     - CASE WHEN substr(NEW.run_at, -1) IN ('Z', 'z') THEN 0
+                         ELSE CAST(substr(NEW.run_at, -6, 1) || '60' AS INTEGER)
+                             * (substr(NEW.run_at, -5, 2) * 60
+                                 + substr(NEW.run_at, -2)) END)
                  + CAST(substr(substr(NEW.run_at, 21, max(0, length(NEW.run_at) - 21
                      - 5 * (substr(NEW.run_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6)
-                         AS INTEGER) END),
-        expires_at_us = max(1, CASE typeof(NEW.expires_at) WHEN 'integer' THEN NEW.expires_at
-            WHEN 'text' THEN CAST(strftime('%s', replace(substr(NEW.expires_at, 1, 19), 't', 'T')
-                     || CASE WHEN substr(NEW.expires_at, -1) IN ('Z', 'z') THEN 'Z'
-                         ELSE substr(NEW.expires_at, -6) END) AS INTEGER) * 1000000
+                         AS INTEGER) END,
+        expires_at_us = CASE typeof(NEW.expires_at) WHEN 'integer' THEN NEW.expires_at
+            WHEN 'text' THEN 1000000 * (
+                     CAST(strftime('%s', replace(substr(NEW.expires_at, 1, 19), 't', 'T'))
+                         AS INTEGER)
+                     - CASE WHEN substr(NEW.expires_at, -1) IN ('Z', 'z') THEN 0
+                         ELSE CAST(substr(NEW.expires_at, -6, 1) || '60' AS INTEGER)
+                             * (substr(NEW.expires_at, -5, 2) * 60
+                                 + substr(NEW.expires_at, -2)) END)
                  + CAST(substr(substr(NEW.expires_at, 21, max(0, length(NEW.expires_at) - 21
                      - 5 * (substr(NEW.expires_at, -1) NOT IN ('Z', 'z')))) || '000000', 1, 6)
-                         AS INTEGER) END),
+                         AS INTEGER) END,
         id = (SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_task t ON t.id = k.task_id
                WHERE t.name = NEW.task AND k.source = coalesce(NEW.source, '') AND k.key = NEW.key),
         created = 1
      WHERE one = 1;
     UPDATE pawl_x_last SET created = 0 WHERE one = 1 AND id IS NOT NULL;
 
+    -- An offset can lead out of the range that the digits were in.
+    SELECT RAISE(ABORT, 'pawl: run_at must be in 1970 to 9999, in UTC')
+      FROM pawl_x_last WHERE run_at_us NOT BETWEEN 0 AND 253402300799999999;
+    SELECT RAISE(ABORT, 'pawl: expires_at must be in 1970 to 9999, in UTC')
+      FROM pawl_x_last WHERE expires_at_us NOT BETWEEN 0 AND 253402300799999999;
     SELECT RAISE(ABORT,
         'pawl: expires_at is not later than run_at, or than now: the job could never start')
       FROM pawl_x_last
@@ -214,24 +247,53 @@ BEGIN
        AND CASE WHEN k.args_hash IS NULL THEN j.args IS NOT coalesce(NEW.args, '{}')
                 ELSE k.args_bytes <> length(CAST(coalesce(NEW.args, '{}') AS BLOB))
                   OR k.args_hash <> (
-                     -- the same 62-bit hash as args_hash() in C, byte by byte
-                     WITH RECURSIVE b(hx, n) AS (
-                         SELECT CAST(hex(CAST(coalesce(NEW.args, '{}') AS BLOB)) AS BLOB),
-                                length(CAST(coalesce(NEW.args, '{}') AS BLOB))),
-                     h(i, h1, h2) AS (
-                         SELECT 0, 0, 0
+                     -- The same 62-bit hash as args_hash() in C, four bytes a step (the factors are
+                     -- powers of 257 and 263, the fourth ones reduced). The whole text is touched
+                     -- once per 512 bytes: ch is the hex of those and the next four, w of the four
+                     -- in hand. Bytes are hi * 16 + lo + 1; instr finds no '0' and so answers 0.
+                     WITH RECURSIVE h(i, n, h1, h2, w, ch) AS (
+                         SELECT 0, length(CAST(coalesce(NEW.args, '{}') AS BLOB)), 0, 0,
+                                hex(substr(CAST(coalesce(NEW.args, '{}') AS BLOB), 1, 4)),
+                                CAST(hex(substr(CAST(coalesce(NEW.args, '{}') AS BLOB), 1, 516))
+                                    AS BLOB)
                          UNION ALL
-                         SELECT i + 1,
-                                (h1 * 257 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1)
-                                    AS TEXT)) * 16
-                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1)
-                                     AS TEXT)) - 16) % 2147483647,
-                                (h2 * 263 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 1, 1)
-                                    AS TEXT)) * 16
-                                 + instr('0123456789ABCDEF', CAST(substr(hx, i * 2 + 2, 1)
-                                     AS TEXT)) - 16) % 2147483629
-                           FROM h, b WHERE i < n)
-                     SELECT (h1 << 31) | h2 FROM h, b WHERE i = n) END;
+                         SELECT i + 4, n,
+                                (h1 * 67503107
+                                 + (instr('123456789ABCDEF', substr(w, 1, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 2, 1)) + 1) * 16974593
+                                 + (instr('123456789ABCDEF', substr(w, 3, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 4, 1)) + 1) * 66049
+                                 + (instr('123456789ABCDEF', substr(w, 5, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 6, 1)) + 1) * 257
+                                 + instr('123456789ABCDEF', substr(w, 7, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 8, 1)) + 1) % 2147483647,
+                                (h2 * 489383303
+                                 + (instr('123456789ABCDEF', substr(w, 1, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 2, 1)) + 1) * 18191447
+                                 + (instr('123456789ABCDEF', substr(w, 3, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 4, 1)) + 1) * 69169
+                                 + (instr('123456789ABCDEF', substr(w, 5, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 6, 1)) + 1) * 263
+                                 + instr('123456789ABCDEF', substr(w, 7, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 8, 1)) + 1) % 2147483629,
+                                CAST(substr(ch, (i % 512 + 4) * 2 + 1, 8) AS TEXT),
+                                CASE WHEN (i + 4) % 512 = 0
+                                    THEN CAST(hex(substr(CAST(coalesce(NEW.args, '{}') AS BLOB),
+                                                         i + 5, 516)) AS BLOB)
+                                    ELSE ch END
+                           FROM h WHERE i + 4 <= n),
+                     -- the last zero to three bytes, one a step
+                     t(i, n, h1, h2, w) AS (
+                         SELECT i, n, h1, h2, w FROM h WHERE i = n - n % 4
+                         UNION ALL
+                         SELECT i + 1, n,
+                                (h1 * 257 + instr('123456789ABCDEF', substr(w, 1, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 2, 1)) + 1) % 2147483647,
+                                (h2 * 263 + instr('123456789ABCDEF', substr(w, 1, 1)) * 16
+                                     + instr('123456789ABCDEF', substr(w, 2, 1)) + 1) % 2147483629,
+                                substr(w, 3)
+                           FROM t WHERE i < n)
+                     SELECT (h1 << 31) | h2 FROM t WHERE i = n) END;
 
     INSERT INTO pawl_x_job (task_id, queue_id, source, key, args, headers, trace, entity, version,
                             priority, max_retries, run_at_us, expires_at_us, created_at_us)
@@ -239,7 +301,9 @@ BEGIN
         NEW.headers,
            NEW.trace, NEW.entity, NEW.version,
            coalesce(NEW.priority, (SELECT priority FROM pawl_x_task WHERE id = l.task_id)),
-           NEW.max_retries, coalesce(l.run_at_us, l.now_us), l.expires_at_us, l.now_us
+           NEW.max_retries,
+           -- long ago is long ago: as the command stores it
+           coalesce(max(l.run_at_us, 100000000000000), l.now_us), l.expires_at_us, l.now_us
       FROM pawl_x_last l WHERE l.one = 1 AND l.created = 1
         ON CONFLICT (id) DO NOTHING;
     UPDATE pawl_x_last SET id = (SELECT max(id) FROM pawl_x_job) WHERE one = 1 AND created = 1;

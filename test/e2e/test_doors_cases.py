@@ -251,7 +251,28 @@ class Bytes(Case):
                     continue                    # no command line can hold a NUL
                 with self.subTest(key=key, door=name):
                     self.refused(door, "key", key=key)
-        self.refused(self.by_cli, "UTF-8", key=b"\xff")
+        whole = [c.encode() for c in ("\u00e9", "\u20ac", "\uffff", "\ufffe", "\U0010ffff",
+                                      "a\u0300")]
+        for bad in (b"\xff", b"a\x80", b"\xc3", b"\xc3(", b"\xc0\x80", b"\xe0\x9f\xbf",
+                    b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf8\x90\x80\x80", b"\xe2\x82",
+                    b"\xc3\xa9\xa9"):
+            for name, door in (("cli", self.by_cli), ("sql", self.by_sql)):
+                for columns in {"key": bad}, {"source": bad}, {"entity": bad, "version": 1}:
+                    with self.subTest(bytes=bad, door=name, columns=columns):
+                        self.refused(door, "UTF-8", **columns)
+            self.refused(self.by_sql, "UTF-8", trace=bad)
+            self.refused(self.by_sql, "UTF-8", headers=b'{"h":"' + bad + b'"}')
+        for name, door in (("cli", self.by_cli), ("sql", self.by_sql)):
+            for good in whole:
+                with self.subTest(bytes=good, door=name):
+                    job, new = door(key=good, source=good, entity=good, version=1)
+                    self.assertEqual((self.job(job)["key"], new), (good.decode(), name == "cli"))
+        for name, door in self.doors():
+            for columns in {"key": ""}, {"entity": "", "version": 1}:
+                with self.subTest(door=name, columns=columns):
+                    self.refused(door, "empty|1..255", **columns)
+        self.refused(self.by_sql, "JSON", args=b'{}\x00')
+        self.refused(self.by_sql, "headers", headers=b'{}\x00')
 
     def test_case_44_digits_are_kept(self):
         """Goal: no number of a payload, and no job id, is rounded anywhere on its way."""
@@ -407,7 +428,9 @@ class Names(Case):
 
 class Times(Case):
     GOOD = ["2038-01-19T03:14:08Z", "2106-02-07T06:28:16Z", "9999-12-31T23:59:59Z",
-            "9999-12-31T23:59:59.999Z", "2100-02-28T23:59:59.001Z", "2096-02-29T12:00:00Z",
+            "9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999999Z", "2040-06-01T00:00:00+23:59",
+            "9999-12-31T23:59:59+14:01", "2040-06-01T00:00:00-23:59",
+            "2100-02-28T23:59:59.001Z", "2096-02-29T12:00:00Z",
             "2040-06-01T00:00:00+14:00", "2040-06-01T00:00:00.5z", "2040-06-01t00:00:00.123456789Z",
             "2040-06-01T00:00:00.125-11:30", "2500-01-01 00:00:00Z"]
     BAD = ["10000-01-01T00:00:00Z", "+10000-01-01T00:00:00Z", "0000-01-01T00:00:00Z",
@@ -418,6 +441,7 @@ class Times(Case):
            "2027-01-01T00:00:00 Z", "2027-1-1T00:00:00Z", "12/31/2027", "2027-01-01T00:00:00EST",
            "2027-01-01T00:00:00.Z", "2027-01-01T00:00:00.5.5Z", "2027-01-01T00:00:00.5 Z",
            "2027-01-01T00:00:00+24:00", "2027-01-01T00:00:00+01:60", "2027-01-01T00:00:00+0100",
+           "9999-12-31T23:59:59-00:01", "1970-01-01T00:00:00+00:01", "1969-12-31T23:00:00-02:00",
            "2027-01-01T00:00:00ZZ", "2027-01-01T00:00:00Z+01:00", " 2027-01-01T00:00:00Z"]
 
     @staticmethod
@@ -467,7 +491,7 @@ class Times(Case):
         for instant in (-1, 253402300800000000, 10 ** 18, 2 ** 63 - 1):
             with self.subTest(instant=instant):
                 self.refused(self.by_sql, "run_at must be", run_at=instant)
-        for instant in (1, 1800000000, 1800000000000, 10 ** 14 - 1):
+        for instant in (0, 1, 1800000000, 1800000000000, 10 ** 14 - 1):
             for member in "run_at", "expires_at":
                 with self.subTest(instant=instant, member=member):
                     self.refused(self.by_sql, member + " looks like seconds", **{member: instant})
@@ -484,14 +508,19 @@ class Times(Case):
         self.assertEqual(self.count(), 0)
 
     def test_case_67_the_past_is_due_at_once(self):
-        """Goal: an instant long ago, the epoch included, means due; to expire it is refused."""
-        for text in "1970-01-01T00:00:00Z", "1999-12-31T23:59:59Z":
+        """Goal: an instant long ago, the epoch included, means due; to expire it is refused. The
+        doors store the same."""
+        for text in ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00-23:59", "1973-03-03T09:46:39Z",
+                     "1999-12-31T23:59:59Z"):
+            rows = set()
             for name, door in self.doors():
                 with self.subTest(time=text, door=name):
                     late, _ = door(run_at=text)
                     self.work()
                     self.assertEqual(self.job(late)["state"], "done")
                     self.refused(door, "could never start", expires_at=text)
+                    rows |= set(self.sql("SELECT run_at_us FROM pawl_jobs WHERE id = ?", (late,)))
+            self.assertEqual(len(rows), 1, (text, rows))
 
     def test_case_67_expiry_before_the_start_is_refused_but_a_duplicate_stays_one(self):
         for name, door in self.doors():

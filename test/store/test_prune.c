@@ -324,12 +324,12 @@ END_TEST
 /* The very words of the trigger, asked for any bytes: NEW.args becomes the hex literal. */
 static void hash_question(struct fx *f, const char *hex, struct buf *out)
 {
-    static const char *const args = "coalesce(NEW.args, '{}')", *const last = "WHERE i = n";
-    char sql[16384], *at, *end;
+    static const char *const args = "coalesce(NEW.args, '{}')", *const last = "FROM t WHERE i = n";
+    char sql[32768], *at, *end;
 
     ck_assert(f->kind->ask(f, "SELECT sql FROM sqlite_master WHERE name = 'pawl_enqueue_insert'",
                            sql, sizeof sql));
-    ck_assert_ptr_nonnull(at = strstr(sql, "WITH RECURSIVE b(hx, n)"));
+    ck_assert_ptr_nonnull(at = strstr(sql, "WITH RECURSIVE h(i, n, h1, h2, w, ch)"));
     ck_assert_ptr_nonnull(end = strstr(at, last));
     end[strlen(last)] = '\0';
     buf_clear(out);
@@ -343,7 +343,7 @@ static void hash_question(struct fx *f, const char *hex, struct buf *out)
 START_TEST(each_store_sql_hash_is_the_c_hash_for_any_bytes)
 {
     const uint64_t seed = ut_seed(3);
-    char hex[2 * 200 + 8];
+    char hex[2 * 1100 + 8];
     struct buf sql = {0};
     struct env_fake rnd;
     struct fx f;
@@ -351,8 +351,10 @@ START_TEST(each_store_sql_hash_is_the_c_hash_for_any_bytes)
     env_fake_init(&rnd, seed, 0);
     begin(&f, _i);
     for (int i = 0; i < 300; i++) {
-        uint8_t bytes[200];
-        const size_t n = i < 3 ? (size_t)i : env_below(&rnd.env, sizeof bytes + 1);
+        uint8_t bytes[1100];
+        /* 0 to 20, then around the chunks of the question, then any */
+        const size_t n = i < 21 ? (size_t)i : i < 41 ? (size_t)(i - 31 + 512)
+            : i < 61 ? (size_t)(i - 51 + 1024) : env_below(&rnd.env, sizeof bytes + 1);
         const bool extreme = i % 7 == 0;
         char *p = hex + snprintf(hex, sizeof hex, "x'");
 
