@@ -266,12 +266,61 @@ START_TEST(each_store_pending_tells_due_from_later_from_retrying)
     put_at(&f, "elsewhere", NULL, 0, 1);
     fx_settle(&f, &a, OUT_TRANSIENT);
     fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
-    ck_assert_int_eq(left.due, 1);
-    ck_assert_int_eq(left.later, 1);
-    ck_assert_int_eq(left.retrying, 1);
+    ck_assert_int_eq(left.due, 1); /* the first that is found ends the look */
+    const struct job c = fx_claim_one(&f);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due, 0);
     ck_assert_int_eq(left.running, 1);
-    ck_assert_int_eq(left.paused, 0);
     fx_settle(&f, &b, OUT_DONE);
+    fx_settle(&f, &c, OUT_DONE);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due + left.running, 0);
+    ck_assert_int_eq(left.retrying, 1);
+    const int64_t at = fx_num(&f, "SELECT run_at_us FROM pawl_jobs WHERE failures = 1");
+    ck_assert_int_eq(left.next_due_us, at);
+    f.clock.wall_us = at;
+    const struct job d = fx_claim_one(&f);
+    fx_settle(&f, &d, OUT_DONE);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due + left.running + left.retrying, 0);
+    ck_assert_int_eq(left.later, 1);
+    ck_assert_int_eq(left.paused, 0);
+    fx_end(&f);
+}
+END_TEST
+
+/* Other queues' and other tasks' jobs do not keep a worker; what its queues have does. */
+START_TEST(each_store_pending_looks_at_its_own_queues_only)
+{
+    static const char *const only[] = { "q" };
+    struct pending left;
+    struct fx f;
+
+    begin(&f, _i);
+    fx_task(&f, "mail");
+    put_at(&f, "mail", "r", 0, 1);
+    const struct job running = fx_claim_one(&f);
+    put_at(&f, "mail", "r", 0, 1);
+    const struct job failed = fx_claim_one(&f);
+    fx_settle(&f, &failed, OUT_TRANSIENT);
+    put_at(&f, "mail", "r", 0, 1);
+    put_at(&f, "mail", "q", 0, f.clock.wall_us + DAY);
+    f.lane.queues = only;
+    f.lane.queues_n = 1;
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due + left.running + left.retrying + left.paused, 0);
+    ck_assert_int_eq(left.later, 1);
+    ck_assert_int_eq(left.next_due_us, f.clock.wall_us + DAY);
+    f.lane.queues_n = 0;
+    fx_ok(store_pause(f.st, "r", NULL, true, &f.e), &f);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due, 0);
+    ck_assert_int_eq(left.running, 1); /* a pause keeps nobody from ending */
+    fx_settle(&f, &running, OUT_DONE);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.due + left.running + left.retrying, 0);
+    ck_assert_int_eq(left.paused, 2);
+    ck_assert_int_eq(left.later, 1);
     fx_end(&f);
 }
 END_TEST
@@ -339,6 +388,35 @@ START_TEST(each_store_claims_stay_flat_behind_a_million_jobs)
 }
 END_TEST
 
+/* A worker that waits for one retry looks again and again, whatever else waits. */
+START_TEST(each_store_pending_stays_flat_behind_300000_delayed_jobs)
+{
+    struct pending left;
+    struct fx f;
+
+    begin(&f, _i);
+    fx_task(&f, "mail");
+    fx_put(&f, "mail", "{}");
+    const struct job job = fx_claim_one(&f);
+    fx_settle(&f, &job, OUT_TRANSIENT);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    (void)f.kind->work(f.st);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    const int64_t cost = f.kind->work(f.st);
+    ck_assert_int_gt(cost, 0);
+    pile_up(&f, "mail", 300000, -50, f.clock.wall_us + DAY);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    ck_assert_int_eq(left.retrying, 1);
+    (void)f.kind->work(f.st);
+    fx_ok(store_pending(f.st, &f.lane, &left, &f.e), &f);
+    const int64_t cost2 = f.kind->work(f.st);
+    ck_assert_msg(cost2 <= cost + 100, "a look took %" PRId64 " steps, now %" PRId64, cost, cost2);
+    fx_shut(&f);
+    arena_free(&f.arena);
+    fx_remove(f.dir);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
     FX_ADD(tc, each_store_claims_by_rank_then_time_then_id);
@@ -351,7 +429,9 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_an_empty_claim_writes_nothing);
     FX_ADD(tc, each_store_concurrent_workers_never_share_a_job);
     FX_ADD(tc, each_store_pending_tells_due_from_later_from_retrying);
+    FX_ADD(tc, each_store_pending_looks_at_its_own_queues_only);
     FX_ADD(tc, each_store_claims_stay_flat_behind_a_million_jobs);
+    FX_ADD(tc, each_store_pending_stays_flat_behind_300000_delayed_jobs);
 }
 
 int main(void)
