@@ -140,6 +140,42 @@ START_TEST(each_store_prune_does_not_look_at_what_waits)
 }
 END_TEST
 
+/* While another program sits on the write lock: to learn that nothing is old enough, or to count,
+ * needs none; to take something does. */
+START_TEST(each_store_prune_asks_for_no_lock_when_nothing_goes)
+{
+    const struct pawl_prune_opts own = { .done_older_us = -1, .keys_older_us = -1 };
+    const struct pawl_prune_opts dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
+    const struct pawl_prune_opts all = { .done_older_us = 0, .keys_older_us = 0 };
+    struct pawl_pruned out;
+    struct fx f;
+
+    begin(&f, _i);
+    put_key(&f, "k");
+    for (int i = 0; i < 5; i++)
+        fx_put(&f, "mail", "{}");
+    fx_drain(&f);
+    fx_add(&f, 3600 * SEC);
+    store_patience(f.st, 50000);
+    fx_sql(&f, "BEGIN IMMEDIATE");
+    fx_ok(store_prune(f.st, &own, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs + out.keys, 0);
+    ck_assert_int_eq(out.batches, 1);
+    fx_ok(store_prune(f.st, &dry, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs, 6);
+    fx_is(store_prune(f.st, &all, &out, &f.e), PAWL_BUSY, &f);
+    fx_sql(&f, "ROLLBACK");
+    ck_assert_int_eq(fx_stat(&f, "done"), 6);
+    fx_ok(store_prune(f.st, &all, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs, 6);
+    ck_assert_int_eq(out.keys, 1);
+    fx_sql(&f, "BEGIN IMMEDIATE");
+    fx_ok(store_prune(f.st, &all, &out, &f.e), &f);
+    fx_sql(&f, "ROLLBACK");
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_dry_prune_counts_and_takes_nothing)
 {
     const struct pawl_prune_opts dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
@@ -377,6 +413,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_retention_is_the_tasks_own);
     FX_ADD(tc, each_store_prune_works_in_bounded_batches);
     FX_ADD(tc, each_store_prune_does_not_look_at_what_waits);
+    FX_ADD(tc, each_store_prune_asks_for_no_lock_when_nothing_goes);
     FX_ADD(tc, each_store_dry_prune_counts_and_takes_nothing);
     FX_ADD(tc, each_store_attempts_go_with_their_job);
     FX_ADD(tc, each_store_duplicate_after_a_prune_is_absorbed_at_every_door);
