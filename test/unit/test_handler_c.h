@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/ut.h"
 #include "pawl.h"
@@ -124,7 +125,7 @@ static inline const char *cfx_text(struct cfx *f, const char *sql, char *buf, si
 static inline void cfx_begin(struct cfx *f)
 {
     memset(f, 0, sizeof *f);
-    f->now_us = INT64_C(1700000000) * SEC;
+    f->now_us = (int64_t)time(NULL) * SEC + 60 * SEC; /* what others enqueue is due, too */
     f->open.now_us = cfx_now;
     f->open.now_ctx = f;
     OK(pawl_open_temp(&f->open, &f->p, e));
