@@ -20,13 +20,15 @@ import sys
 import tempfile
 import time
 
+import handlers
 import latency
 import pace
 import rates
 import room
 from kit import Failed, Tools, machine, say
 
-GROUPS = [("rates", rates.measure), ("exec", rates.measure_exec), ("latency", latency.measure),
+GROUPS = [("rates", rates.measure), ("handlers", handlers.measure),
+          ("exec", rates.measure_exec), ("latency", latency.measure),
           ("idle", room.measure_idle), ("depth", room.measure_depth), ("foreign", pace.measure)]
 
 

@@ -61,6 +61,9 @@ void report_count(struct effect_report *out, const struct job *job, const struct
     out->job_id = job->id;
     out->to = d->to;
     out->outcome = d->outcome;
+    out->text[0] = '\0';
+    if (d->to == PAWL_STATE_DONE)
+        return;
     const char *why = f->error != NULL && strstr(d->reason, f->error) == NULL ? f->error : "";
     (void)snprintf(out->text, sizeof out->text, "%s%s%s", d->reason,
                    d->reason[0] != '\0' && *why != '\0' ? ": " : "", why);

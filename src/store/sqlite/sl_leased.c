@@ -130,11 +130,16 @@ enum pawl_rc sl_lease(struct sqlite *sl, const struct lane *lane, size_t want, b
                       struct pawl_error *e)
 {
     enum pawl_rc rc = sl_choose(sl, lane, want, alone, arena, jobs, n, info, e);
+    uint8_t lease[sizeof jobs->lease_id];
 
     if (rc != PAWL_OK)
         return pawl_wrap(e, "claim");
+    /* One for all that is claimed here: a job is fenced by its id and this, and random bytes are
+     * two calls of the kernel. */
+    if (*n > 0)
+        env_bytes(sl->env, lease, sizeof lease);
     for (size_t i = 0; i < *n; i++) {
-        env_bytes(sl->env, jobs[i].lease_id, sizeof jobs[i].lease_id);
+        memcpy(jobs[i].lease_id, lease, sizeof lease);
         if ((rc = lease_one(sl, lane, &jobs[i], e)) != PAWL_OK)
             return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
     }
