@@ -37,12 +37,15 @@ static enum pawl_rc get_text(const struct value *v, enum member m, struct arena 
 static enum pawl_rc get_int(const struct value *v, enum member m, int64_t min, int64_t max,
                             int64_t *out, struct pawl_error *e)
 {
-    if (v->type != JSON_NUMBER || json_int64(v->p, v->n, out) != JSON_INT_OK || *out < min ||
-        *out > max)
-        return pawl_fail(e, PAWL_BADDATA, "%s %.*s: must be a whole number from %lld to %lld",
-                         member_names[m], (int)(v->n > 40 ? 40 : v->n), v->p, (long long)min,
-                         (long long)max);
-    return PAWL_OK;
+    if (v->type == JSON_NUMBER && json_int64(v->p, v->n, out) == JSON_INT_OK && *out >= min &&
+        *out <= max)
+        return PAWL_OK;
+    if (min == INT64_MIN && max == INT64_MAX)
+        return pawl_fail(e, PAWL_BADDATA, "%s %.*s: must be a whole number of at most 64 bits",
+                         member_names[m], (int)(v->n > 40 ? 40 : v->n), v->p);
+    return pawl_fail(e, PAWL_BADDATA, "%s %.*s: must be a whole number from %lld to %lld",
+                     member_names[m], (int)(v->n > 40 ? 40 : v->n), v->p, (long long)min,
+                     (long long)max);
 }
 
 static enum pawl_rc get_when(const struct value *v, enum member m, struct arena *a, int64_t *out,

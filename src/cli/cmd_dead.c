@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/dead.h"
 #include "cli/show.h"
@@ -22,7 +23,8 @@ int dead_filter(struct cli *c, struct pawl_filter *f)
     if (!since) return 0;
     /* A duration counts back from now: --since 2h. */
     if (!strchr(since, '-')) {
-        if ((x = cli_duration(c, "since", &us)) != 0) return x;
+        if (!text_duration_us(since, &us))
+            return cli_when(c, "since", &us); /* says what may stand here */
         f->since_at_us = cli_now_us() - us;
         return 0;
     }

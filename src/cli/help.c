@@ -83,7 +83,11 @@ static int help_run(struct cli *c)
         while (t && *t && strcmp((*t)->name, c->argv[i]) != 0) t++;
         if (!t || !*t) {
             buf_free(&title);
-            return cli_usage(c, "no verb of this name; pawl help lists them");
+            struct buf b = {0};
+            cli_safe(&b, c->argv[i], 40);
+            int x = cli_usage(c, "no verb '%s'; pawl help lists them", buf_str(&b));
+            buf_free(&b);
+            return x;
         }
         m = *t;
         list = m->subs;

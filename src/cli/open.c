@@ -67,9 +67,12 @@ int cli_url(struct cli *c, const char **url)
 int cli_fail_open(struct cli *c, const char *url, const struct pawl_error *e)
 {
     const char *path = starts(url, "sqlite:") ? url + strlen("sqlite:") : url;
+    const char *env = getenv("PAWL_DB");
+    bool by_default = !c->db && !(env && *env) && !(c->conf && c->conf->db);
     if (e->rc == PAWL_NOSTORE)
         return cli_error(c, pawl_rc_exit(e->rc), "no store at %s; run pawl init%s%s", path,
-                         c->db ? " --db " : "", c->db ? c->db : "");
+                         c->db ? " --db " : "", c->db ? c->db : by_default ? ", or name yours with"
+                         " --db or -c" : "");
     if (e->rc == PAWL_OLDER)
         return cli_error(c, pawl_rc_exit(e->rc), "%s: %s; run pawl init to migrate it", path,
                          e->msg);

@@ -49,8 +49,10 @@ int cli_int(struct cli *c, const char *name, int64_t min, int64_t max, int64_t *
     const char *v = cli_opt(c, name);
     if (!v || text_int64(v, min, max, out)) return 0;
     struct buf b = {0};
-    if (max == INT64_MAX)
-        buf_printf(&b, "must be a whole number from %" PRId64, min);
+    if (min == INT64_MIN && max == INT64_MAX)
+        buf_puts(&b, "must be a whole number of at most 64 bits");
+    else if (max >= INT64_MAX - 1)
+        buf_printf(&b, "must be a whole number, %" PRId64 " or more", min);
     else
         buf_printf(&b, "must be a whole number from %" PRId64 " to %" PRId64, min, max);
     int x = bad_value(c, name, v, buf_str(&b));

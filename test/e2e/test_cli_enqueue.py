@@ -294,7 +294,7 @@ class Bulk(PawlTest):
         path = self.bulk('{"task":"a"}')
         self.fails(64, "enqueue", "--bulk", path, "--key", "k", says="--key cannot be combined")
         self.fails(64, "enqueue", "t", "--bulk", path, says="no operand")
-        self.fails(64, "enqueue", "--bulk", path, "--from-line", "0", says="from 1")
+        self.fails(64, "enqueue", "--bulk", path, "--from-line", "0", says="1 or more")
         self.fails(74, "enqueue", "--bulk", "nowhere.jsonl", says="nowhere.jsonl")
 
     def test_undeclared_tasks_are_warned_about_once_each(self):
