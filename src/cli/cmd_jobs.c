@@ -1,12 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cmd_jobs.c - pawl jobs: list jobs. pawl job ID: all that is known about one. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/show.h"
 
 enum { TTY_ROWS = 100 }; /* on a terminal, unless --limit says otherwise */
+
+struct queue_names { const char *names[1000]; size_t n; struct arena *arena; };
+
+static bool queue_name(void *ctx, const struct pawl_queue_stat *q)
+{
+    struct queue_names *x = ctx;
+    const char *name = arena_strdup(x->arena, q->queue);
+    if (name) x->names[x->n++] = name;
+    return x->n < sizeof x->names / sizeof *x->names;
+}
+
+/* Nothing was found in this queue: is it that there is none of this name? */
+static int queue_missing(struct cli *c, const char *queue)
+{
+    struct queue_names x = {.arena = &c->arena};
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct buf b = {0};
+    if (pawl_queues(c->pawl, queue_name, &x, &e) != PAWL_OK) return cli_fail(c, &e);
+    for (size_t i = 0; i < x.n; i++)
+        if (strcmp(x.names[i], queue) == 0) return 0;
+    int near = text_nearest(queue, x.names, x.n);
+    cli_safe(&b, queue, 60);
+    cli_warn(c, "no queue '%s' in this store yet%s%s%s", buf_str(&b),
+             near >= 0 ? "; the nearest is '" : "", near >= 0 ? x.names[near] : "",
+             near >= 0 ? "'" : "");
+    buf_free(&b);
+    return 0;
+}
 
 static int jobs_run(struct cli *c)
 {
@@ -24,7 +53,7 @@ static int jobs_run(struct cli *c)
     if (pawl_jobs(c->pawl, &f, show_list_row, &l, &e) != PAWL_OK) return cli_fail(c, &e);
     if (l.more && l.tty && !cli_has(c, "limit"))
         cli_warn(c, "only the first %d are shown; --limit 0 shows all", (int)TTY_ROWS);
-    return 0;
+    return l.shown == 0 && f.queue ? queue_missing(c, f.queue) : 0;
 }
 
 static int job_run(struct cli *c)
