@@ -246,6 +246,8 @@ static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_erro
                          "%s is not a regular file: give the path of a database file", sl->path);
     if (access(sl->path, R_OK) != 0 && errno == EACCES)
         return pawl_fail_native(e, PAWL_DENIED, code, "%s: permission denied", sl->path);
+    if (sl->db == NULL || (code & 0xff) == SQLITE_NOMEM)
+        return pawl_fail_native(e, PAWL_NOMEM, code, "cannot open %s: out of memory", sl->path);
     const enum pawl_rc rc =
         pawl_fail_native(e, create ? PAWL_NOCREATE : PAWL_IO, code, "cannot open %s: %s", sl->path,
                          err != 0 ? strerror(err) : sqlite3_errstr(code));

@@ -54,8 +54,10 @@ enum pawl_rc sl_task_declare(struct store *st, const char *name, const struct po
 
     *differs = false;
     policy_text(p, &text);
-    if (text.failed)
-        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if (text.failed) {
+        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+        goto out;
+    }
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         goto out;
     if ((rc = sl_task_id(sl, name, true, id, &queue_id, &priority, &declared, e)) == PAWL_OK)

@@ -236,9 +236,11 @@ enum pawl_rc sl_attempts(struct store *st, int64_t id, pawl_attempt_fn *fn, void
     if (sqlite3_prepare_v2(sl->db, "SELECT job_id, n, outcome, worker, host, build, started_at_us,"
             " ended_at_us, exit_code, signal, max_rss_kib, delay_us, error, out_tail, err_tail"
             " FROM pawl_attempts WHERE job_id = ?1 ORDER BY n", -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "read attempts");
-    sqlite3_bind_int64(q, 1, id);
-    while (n < LIMIT_ATTEMPT_ROWS + 8 && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+        rc = sl_fail(sl, e, "read attempts");
+    else
+        sqlite3_bind_int64(q, 1, id);
+    while (rc == PAWL_OK && n < LIMIT_ATTEMPT_ROWS + 8 &&
+           (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
         struct pawl_attempt *t = &rows[n++];
 
         t->job_id = sqlite3_column_int64(q, 0);

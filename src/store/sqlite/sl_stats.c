@@ -30,8 +30,10 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
             " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
             "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
             "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q,
-                NULL) != SQLITE_OK)
+                NULL) != SQLITE_OK) {
+        arena_free(&a);
         return sl_fail(sl, e, "queues");
+    }
     const int64_t now = st->env->wall_us(st->env->ctx);
     sqlite3_bind_int64(q, 1, now);
     while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && n < room) {
