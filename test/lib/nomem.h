@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h> /* says whether this is glibc, and must come before the look at it */
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || !defined __GLIBC__
 static inline void nomem_arm(long skip) { (void)skip; }
@@ -30,9 +31,10 @@ void *__libc_calloc(size_t k, size_t n);
 void *__libc_realloc(void *p, size_t n);
 void __libc_free(void *p);
 
-static long nomem_left = -1;   /* allocations to let through; -1: not armed */
-static bool nomem_failed;
-static long nomem_count;       /* allocated and not yet freed */
+/* volatile: the compiler knows malloc, and that it changes no variable of a program. */
+static volatile long nomem_left = -1; /* allocations to let through; -1: not armed */
+static volatile bool nomem_failed;
+static volatile long nomem_count;     /* allocated and not yet freed */
 
 static bool nomem_hit(void)
 {
