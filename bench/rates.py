@@ -3,6 +3,25 @@
 from kit import Store, median, sized
 
 
+CROWD = 16
+
+
+def crowds(tools, store, raw, o, note):
+    """Enqueue from one process and from many at once, between two looks at F."""
+    def flushes():
+        return tools.ask("disk", raw.dir + "/disk", sized(o, 300, 200, 20))["per_s"]
+    for n in (1, CROWD):
+        before = flushes()
+        c = tools.ask("crowd", store.db, "later", n, sized(o, 2000, 1000, 50), "keyless")
+        f = (before + flushes()) / 2
+        note("crowd %d" % n, c["per_s"], c["cpu_us"])
+        note("crowd %d ratio" % n, c["per_s"] / f)
+        note("crowd %d fairness" % n, c["fairness"])
+        for what in ("p50", "p99", "max"):
+            note("crowd %d %s" % (n, what), c[what + "_us"])
+            note("crowd %d %s ratio" % (n, what), c[what + "_us"] * f / 1e6)
+
+
 def measure(tools, report, o):
     """F, R, enqueue one by one and in bulk, effect mode: in turns."""
     repeats, one, many = sized(o, (3, 3000, 50000), (2, 400, 15000), (1, 20, 500))
@@ -35,6 +54,7 @@ def measure(tools, report, o):
             note(kind, e["per_s"], e["cpu_us"])
             store.next += one
             note("F", tools.ask("disk", raw.dir + "/disk", sized(o, 200, 200, 20))["per_s"])
+        crowds(tools, store, raw, o, note)
         for name, by in (("bulk", r["per_s"]), ("effect", (r["per_s"] + again["per_s"]) / 2)):
             note(name + " ratio", got[name][-1] / by)
         for kind, at in (("keyless", -2), ("keyed", -1)):
@@ -58,10 +78,27 @@ def table(report, got, many):
     for kind in ("keyless", "keyed"):
         report.add("enqueue, one a call, %s" % kind, median(got[kind]), "/s",
                    median(got[kind + " ratio"]), "F", note=cpu(kind))
+    crowd_table(report, got)
     for name, title, bar in (("bulk", "enqueue --bulk", 0.4), ("effect", "effect mode", 0.2)):
         ratio = median(got[name + " ratio"])
         report.add(title, median(got[name]), "/s", ratio, "R", ">= %.2f R" % bar, ratio >= bar,
                    cpu(name))
+
+
+def crowd_table(report, got):
+    for n, bar in ((1, 0.7), (CROWD, 1.5)):
+        name, title = "crowd %d" % n, "enqueue, %d process%s" % (n, "" if n == 1 else "es")
+        ratio = median(got[name + " ratio"])
+        report.add(title, median(got[name]), "/s", ratio, "F", ">= %.1f F" % bar, ratio >= bar,
+                   "%.1f us of CPU a job" % median(got[name + " cpu"]))
+        for what in ("p50", "p99", "max"):
+            ratio = median(got[name + " %s ratio" % what])
+            judged = n > 1 and what == "p99"
+            report.add("   a call, %s, %d process%s" % (what, n, "" if n == 1 else "es"),
+                       median(got[name + " " + what]) / 1e3, "ms", ratio, "flushes",
+                       "<= 20 flushes" if judged else None, ratio <= 20 if judged else None)
+    fair = median(got["crowd %d fairness" % CROWD])
+    report.add("   slowest by fastest, %d processes" % CROWD, fair, "", bar="> 0.3", ok=fair > 0.3)
 
 
 def measure_exec(tools, report, o):

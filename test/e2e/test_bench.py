@@ -14,6 +14,7 @@ from pawltest import PAWL, ROOT, SLOW
 TIMEOUT = 180
 MEASURES = {  # one of each group, and more of the first
     "R: raw batch insert, Pawl's tables", "enqueue, one a call, keyed", "enqueue --bulk",
+    "enqueue, 16 processes", "   a call, p99, 16 processes", "   slowest by fastest, 16 processes",
     "effect mode", "whole life in C, 100 a commit",
     "exec task, 8 at a time", "sql task, enqueue to start, p50",
     "CPU of the runner over 0.2 s", "effect mode, long queue", "effect mode, foreign writes seen",

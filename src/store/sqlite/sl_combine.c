@@ -15,9 +15,6 @@
 #include "base/fail.h"
 #include "store/sqlite/sl_combine.h"
 
-#define LOOK_US 500              /* an owner looks for itself after so long, then after */
-#define LOOK_MAX_US 4000         /* more and more: it is nudged when the lock is free */
-
 static int64_t mono_us(void)
 {
     return env_real()->mono_us(env_real()->ctx);
@@ -183,7 +180,7 @@ struct waiter {
     int i;
     uint32_t use;
     uint64_t who;
-    int64_t until_us;
+    int64_t until_us, look_us;    /* when to give up; after how long to look for ourselves */
 };
 
 /* We have the side lock, so nobody else has our request in hand. *over: the transaction is open, or
@@ -227,7 +224,7 @@ static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, boo
                                 struct pawl_error *e)
 {
     struct mail *m = w->sl->side.mail;
-    int64_t look = LOOK_US, nap, look_at = mono_us() + look;
+    int64_t look_at = mono_us() + w->look_us;
     bool nudged = false, over = false;
 
     for (;;) {
@@ -247,19 +244,16 @@ static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, boo
         }
         if (now >= w->until_us && ((rc = give_up(w, &over, e)) != PAWL_OK || over))
             return rc;
-        nap = look_at - now;
-        if (nudged || nap <= 0) {
+        if (nudged || now >= look_at) {
             side_beat(&w->sl->side); /* waiting is not freezing */
-            if (side_try(&w->sl->side, true, &nap) == TURN_TAKEN) {
+            if (side_try(&w->sl->side, true, &w->look_us) == TURN_TAKEN) {
                 if ((rc = have_lock(w, &over, e)) != PAWL_OK || over)
                     return rc;
                 continue;
             }
-            look = look < LOOK_MAX_US ? look * 2 : LOOK_MAX_US;
-            nap = nap > look ? nap : look;
-            look_at = mono_us() + nap;
+            look_at = mono_us() + w->look_us;
         }
-        mail_wait(m, w->i, w->use, kind, nap);
+        mail_wait(m, w->i, w->use, kind, look_at - now);
     }
 }
 
@@ -268,11 +262,10 @@ enum pawl_rc sl_combine_turn(struct sqlite *sl, const struct pawl_request *r, in
 {
     struct side *s = &sl->side;
     struct waiter w = { .sl = sl, .who = s->who | s->tag };
-    int64_t look = 0;
     enum pawl_rc rc;
 
     *answered = false;
-    if (sl->db == NULL || s->held || side_try(s, false, &look) != TURN_BUSY) {
+    if (sl->db == NULL || s->held || side_try(s, false, &w.look_us) != TURN_BUSY) {
         if ((rc = sl_begin(sl, e)) != PAWL_OK)
             side_unlock(s);
         return rc;
@@ -289,7 +282,7 @@ enum pawl_rc sl_combine_turn(struct sqlite *sl, const struct pawl_request *r, in
     if (fail_point("combine.posted") && mail_withdraw(s->mail, w.i, w.use, w.who))
         return sl_begin(sl, e);
     if ((atomic_load(&s->page->turn) & WHO_MASK) == 0 &&   /* let go meanwhile, unheard */
-        side_try(s, true, &look) == TURN_TAKEN) {
+        side_try(s, true, &w.look_us) == TURN_TAKEN) {
         bool over = false;
 
         if ((rc = have_lock(&w, &over, e)) != PAWL_OK || over)

@@ -23,6 +23,7 @@
 
 #define WAIT_NAP_US 120         /* who waits for the lock looks at least so often, */
 #define STEP_BACK_US 300        /* so that whoever had it last lets the other one in by this */
+#define LOOK_US 2000            /* who will be nudged looks for itself all the same */
 #define WAIT_SEEN_US 1000       /* if that one was seen waiting within so long */
 #define JUDGE_US 10000          /* the same holder for so long: does it live? asked so often */
 #define NOBODY_US 1000000       /* taken, and nobody named: killed before it could set the word */
@@ -216,8 +217,12 @@ enum side_turn side_try(struct side *s, bool sure, int64_t *look_us)
     enum side_turn got;
 
     assert(!s->held);
-    *look_us = STEP_BACK_US;
-    if (!sure && (stand_back(s, false) || (atomic_load(&s->page->turn) & WHO_MASK) != 0))
+    *look_us = LOOK_US;
+    if (!sure && stand_back(s, false)) {
+        *look_us = STEP_BACK_US;
+        return TURN_BUSY;
+    }
+    if (!sure && (atomic_load(&s->page->turn) & WHO_MASK) != 0)
         return TURN_BUSY;
     if ((got = try_turn(s)) != TURN_TAKEN)
         return got;

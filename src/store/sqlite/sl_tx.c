@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <sys/statvfs.h>
 #include "base/err.h"
 #include "base/fail.h"
@@ -35,7 +34,7 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
     assert(!sl->in_tx);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
-    assert(sl->owner_pid == getpid());
+    assert(store_is_ours(&sl->base));
     if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
         return rc;
     if ((rc = sl_same_file(sl, e)) != PAWL_OK) {
