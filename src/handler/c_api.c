@@ -187,7 +187,7 @@ static void look(struct c_run *r)
     int64_t now_us;
     bool yes = true;
 
-    if (r->phase != C_PREPARE || r->gone) return;
+    if (r->phase != C_PREPARE || r->gone || r->job->id == 0) return; /* 0: run by hand, no lease */
     now_us = c_mono(r->h);
     if (now_us < r->look_at_us) return;
     r->look_at_us = now_us + LOOK_US;

@@ -139,12 +139,24 @@ static int end_of(pid_t pid)
     return status;
 }
 
+/* It read the file anew. */
+static enum pawl_rc all_known(const struct probe *p)
+{
+    for (size_t i = 0; i < p->conf->tasks_n; i++) {
+        if (p->conf->tasks[i].mode != MODE_UNKNOWN) continue;
+        return pawl_fail(p->e, PAWL_CONFIG, "%s changed while it was read; try again",
+                         p->conf->path);
+    }
+    return PAWL_OK;
+}
+
 static enum pawl_rc judge(const struct probe *p, int status, bool in_time)
 {
     const struct conf_task *t = p->at;
     char how[96];
 
-    if (p->rc != PAWL_OK || (p->end && in_time)) return p->rc;
+    if (p->rc == PAWL_OK && p->end && in_time) return all_known(p);
+    if (p->rc != PAWL_OK) return p->rc;
     if (!in_time) {
         snprintf(how, sizeof how, "took longer than %d s", (int)(PROBE_US / 1000000));
     } else if (WIFSIGNALED(status)) {

@@ -65,28 +65,38 @@ static void on_alarm(int sig)
     (void)raise(sig);
 }
 
-static void catch_signal(int sig, void (*fn)(int))
+static void on_nothing(int sig)
 {
-    struct sigaction a = {.sa_handler = fn};
+    (void)sig;
+}
+
+static void catch_signal(int sig, void (*fn)(int), int flags)
+{
+    struct sigaction a = {.sa_handler = fn, .sa_flags = flags};
 
     (void)sigemptyset(&a.sa_mask);
-    (void)sigaction(sig, &a, NULL); /* no SA_RESTART: a wait ends when a flag is raised */
+    (void)sigaction(sig, &a, NULL);
 }
 
+/* Signals of no meaning are caught, not ignored: what a handler starts would inherit that. */
 static void signals_setup(void)
 {
-    catch_signal(SIGUSR1, on_drain);
-    catch_signal(SIGTERM, on_now);
-    catch_signal(SIGALRM, on_alarm);
-    catch_signal(SIGINT, SIG_IGN); /* the supervisor decides */
-    catch_signal(SIGHUP, SIG_IGN);
-    catch_signal(SIGPIPE, SIG_IGN);
+    catch_signal(SIGUSR1, on_drain, 0); /* a wait ends when a flag is raised */
+    catch_signal(SIGTERM, on_now, 0);
+    catch_signal(SIGALRM, on_alarm, (int)SA_RESTART);
+    catch_signal(SIGINT, on_nothing, (int)SA_RESTART); /* the supervisor decides */
+    catch_signal(SIGHUP, on_nothing, (int)SA_RESTART);
+    catch_signal(SIGPIPE, on_nothing, (int)SA_RESTART);
 }
 
-static void watchdog(bool on)
+/* While the effect runner works it is looked at once a second: that costs a job nothing. A prepare
+ * may sleep and wait, and must not be woken for it: there each job sets the timer (runner_job.c).
+ */
+static void watchdog(const struct runner *r, bool on)
 {
     struct itimerval t = {{0, 0}, {0, 0}};
 
+    if (on && r->o->role != RUNNER_EFFECT) return;
     if (on) t.it_interval.tv_sec = t.it_value.tv_sec = 1;
     (void)setitimer(ITIMER_REAL, &t, NULL);
 }
@@ -118,7 +128,7 @@ static bool say_idle(struct runner *r, bool idle)
 {
     if (r->idle == idle) return true;
     r->idle = idle;
-    if (idle) watchdog(false);
+    if (idle) watchdog(r, false);
     return say(r, idle ? LINK_IDLE : LINK_BUSY);
 }
 
@@ -186,7 +196,7 @@ static enum pawl_rc batch(struct runner *r, bool *more, struct pawl_error *e)
 
     memset(&rep, 0, sizeof rep);
     *more = false;
-    watchdog(true);
+    watchdog(r, true);
     rc = r->effect != NULL ? effect_batch(r->effect, r->st, &rep, e)
                            : prepared_step(r->prepared, r->st, &rep, e);
     if (rc != PAWL_OK) {
@@ -222,7 +232,7 @@ static enum pawl_rc loop(struct runner *r, struct pawl_error *e)
             look = wait_for_work(r);
         }
     }
-    watchdog(false);
+    watchdog(r, false);
     return rc;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* runner_job.c - what a runner does with one job: by its task, sql statements or a C handler.
  *
- * Keeps: while a handler runs, runner_flags.kill_at_us says when it must have ended.
+ * Keeps: while a handler runs, runner_flags.kill_at_us says when it must have ended, and a timer
+ *        will go off then.
  */
 #include "base/err.h"
 #include "handler/c_plugin.h"
@@ -10,6 +11,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 /* Beyond the hard limit, when statements are interrupted: what no interrupt ends. */
 #define SQL_OVERRUN_US (5 * INT64_C(1000000))
@@ -29,6 +31,11 @@ static void arm(const struct runner *r, const struct lane_task *t, int64_t overr
 
     if (limit_us <= 0) return;
     atomic_store(&runner_flags.kill_at_us, runner_mono(r) + limit_us + overrun_us);
+    if (r->o->role == RUNNER_EFFECT) return; /* its watchdog ticks */
+    limit_us += overrun_us;
+    struct itimerval once = {.it_value = {.tv_sec = limit_us / 1000000,
+                                          .tv_usec = limit_us % 1000000}};
+    (void)setitimer(ITIMER_REAL, &once, NULL);
 }
 
 static void disarm(void)

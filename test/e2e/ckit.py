@@ -22,6 +22,7 @@ ACTS = r"""
 #include <pawl.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -140,6 +141,7 @@ static enum pawl_outcome answer(struct pawl_run *run, const char *what)
         pawl_run_log(run, 2, "logged\nby a handler");
     }
     if (strcmp(what, "nap") == 0) return nap(run);
+    if (strcmp(what, "wait") == 0) return poll(NULL, 0, 2500) == 0 ? PAWL_DONE : PAWL_FAIL;
     if (strcmp(what, "fork") == 0) return do_fork();
     if (strcmp(what, "follow") == 0) return follow(run);
     if (strcmp(what, "follow-fail") == 0)

@@ -160,6 +160,22 @@ class Prepared(Answers, PluginTest):
                                   "snooze": "done", "once": "done"})
         self.assert_each_once([ids["snooze"], ids["once"]])
 
+    def test_no_signal_wakes_a_prepare_that_waits(self):
+        job = self.do("wait", at="prepare")
+        self.work()
+        self.assertEqual(self.job(job)["state"], "done")
+
+    def test_a_run_by_hand_is_not_cancelled(self):
+        with subprocess.Popen([PAWL, "run", "act", '{"do":"nap","at":"prepare"}'], cwd=self.dir,
+                              env=self.env(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT) as run:
+            self.addCleanup(run.kill)
+            self.wait_until(lambda: self.starts(phase="prepare"), what="its start")
+            with self.assertRaises(subprocess.TimeoutExpired):
+                run.wait(0.3)
+            run.send_signal(signal.SIGINT)
+            self.assertIn(b"was asked to stop", run.communicate()[0])
+
     def test_prepares_run_beside_each_other(self):
         ids = [self.do("nap", at="prepare") for _ in range(4)]
         worker = self.worker()
