@@ -282,6 +282,7 @@ typedef bool pawl_stat_fn(void *ctx, const struct pawl_stat *s);
 /* Counts by state and proof counters, from one snapshot. */
 PAWL_CALL pawl_stats(struct pawl *p, pawl_stat_fn *fn, void *ctx, struct pawl_error *e);
 
+/* job_id: 0: of none; -1: no violation, but a check that could not be run. */
 struct pawl_finding { const char *invariant; const char *what; int64_t job_id; };
 typedef bool pawl_finding_fn(void *ctx, const struct pawl_finding *f);
 /* Run the invariants that SQL can state, and the engine's own integrity check.

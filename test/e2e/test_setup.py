@@ -177,7 +177,7 @@ class Tidy(Tree):
                              ("src/conf/x.c", "worker/worker.h"), ("src/store/x.h", "sqlite/sl.h"),
                              ("src/engine/x.c", "handler/handler.h"),
                              ("src/handler/exec.c", "store/store.h"),
-                             ("src/api/x.c", "engine/engine.h"),
+                             ("src/api/x.c", "worker/worker.h"),
                              ("src/cli/cmd_jobs.c", "store/store.h")):
             with self.subTest(path=path):
                 self.assertEqual(self.c('#include "%s"\n' % header, path),

@@ -177,8 +177,9 @@ enum pawl_rc reap_family_find(struct reaper *r, const char *parent, struct reap_
     for (size_t i = 0; i < n && rc == PAWL_OK && f->n < REAP_FAMILY_MAX; i++) {
         struct side_peer *p = &f->peer[f->n];
 
-        rc = side_look(s, ids[i], boot_us, p, e);
-        if (rc == PAWL_OK && p->life == SIDE_GONE && strcmp(p->w->parent, parent) == 0) {
+        /* What cannot be looked at (an odd entry) is no runner that could be recovered. */
+        if (side_look(s, ids[i], boot_us, p, e) == PAWL_OK && p->w != NULL &&
+            p->life == SIDE_GONE && strcmp(p->w->parent, parent) == 0) {
             f->in_hand += reap_in_hand(p->w);
             f->n++;
         } else {
