@@ -4,8 +4,8 @@
  *
  *   crowd STORE TASK N MILLISECONDS keyed|keyless
  *
- * Each opens the store for itself, all begin at the same time. fairness: jobs of the slowest process
- * by those of the fastest. Answers one JSON object. */
+ * Each opens the store for itself, all begin at once. fairness: the jobs of the slowest process by
+ * those of the fastest. Answers one JSON object. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>

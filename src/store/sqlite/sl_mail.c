@@ -272,8 +272,8 @@ void mail_read(struct mail *m, int i, struct pawl_enqueued *out)
     const struct mail_answer *a = &at(m, i)->answer;
 
     out->id = atomic_load(&at(m, i)->answer.id);
-    out->created = a->created;
-    out->task_known = a->known;
+    out->created = a->created == 1;
+    out->task_known = a->known == 1;
     out->state = a->state < PAWL_STATE_N ? (enum pawl_state)a->state : PAWL_STATE_READY;
     static_assert(sizeof out->near == sizeof a->near, "one size of names");
     memcpy(out->near, a->near, sizeof out->near);
@@ -320,7 +320,7 @@ int64_t mail_answered(struct mail *m, int i)
 {
     const int64_t id = atomic_load(&at(m, i)->answer.id);
 
-    return at(m, i)->answer.created ? id : 0;
+    return at(m, i)->answer.created == 1 ? id : 0;
 }
 
 void mail_end(struct mail *m, int i, uint32_t use, enum mail_kind kind)

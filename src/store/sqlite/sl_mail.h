@@ -32,8 +32,7 @@ enum mail_kind { MAIL_IDLE = 0, MAIL_POSTED, MAIL_TAKEN, MAIL_DONE, MAIL_SELF, M
 #define MAIL_USE 16u             /* the number of the use counts from this bit on */
 
 struct mail_answer {
-    bool created, known;
-    uint32_t state;
+    uint32_t created, known, state; /* no bool: it may hold anything */
     char near[72];
     _Atomic int64_t id;          /* written last; 0: not executed */
 };
