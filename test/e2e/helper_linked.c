@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* helper_linked.c - a program that links libpawl and works: the subject of test_case_library.py.
+/* helper_linked.c - a program that links libpawl and works: the subject of the tests of linkkit.py.
  *
  *   helper_linked URL [empty] [batch=N] [lease_ms=N]
  *

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_case_linked.py - field cases through libpawl: 29 and 59, and what SIGKILL at any moment and
+handlers that end their program leave behind. The programs are test/e2e/helper_*.c.
+"""
+import random
+import time
+import unittest
+
+from fieldkit import is_sanitized
+from linkkit import Linked
+
+TIMEOUT = 150
+BOTH_LINKS = True
+
+
+class Fork(Linked):
+    def case_29_children_of_a_program_with_open_handles_carry_nothing_of_ours(self):
+        """8 handlers write in threads while children start: by exec, and by fork alone."""
+        children = 200 if is_sanitized() else 2000
+        # A child leaves its parent's connections alone: memory that it cannot give back.
+        done = self.helper("helper_fork", 8, children,
+                           ASAN_OPTIONS="abort_on_error=1:detect_leaks=0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertEqual(done.stdout, "children=%d done=%d\n" % (children, children + 4))
+        self.assertEqual(self.sql("PRAGMA integrity_check"), [("ok",)])
+        self.assert_each_once([r[0] for r in self.sql("SELECT id FROM pawl_jobs")])
+        self.assertEqual(self.count("done"), children + 4)
+
+
+class Place(Linked):
+    def next_after(self, task, *words):
+        """Killed in the middle of a job of high priority: it is the next one to start."""
+        self.bulk([{"task": task, "args": {}}] * 20)
+        high = self.enqueue(task, '{"do":"1/wait:never ok"}', "--priority", "10")
+        created = self.job(high)["created_at"]
+        a = self.linked(*words)
+        self.wait_attempts(high, 1)
+        self.kill_all(a)
+        before = len(self.attempts())
+        self.bulk([{"task": task, "args": {}}] * 1000)
+        b = self.linked(*words)
+        self.wait_until(lambda: len(self.attempts()) > before + 3, 15, "some jobs have started")
+        self.assertEqual(self.attempts()[before].job, high)
+        self.wait_state(high, "done")
+        page = self.job(high)
+        self.assertEqual((page["created_at"], page["lost"], page["failures"]), (created, 1, 0))
+        self.assertEqual(self.stop_worker(b), 0)
+
+    def case_59_job_killed_in_prepare_is_next(self):
+        self.next_after("act", "batch=1")
+
+    def case_59_job_killed_in_apply_is_next(self):
+        self.next_after("eact", "batch=1")
+
+    def case_59_job_killed_in_a_batch_is_next(self):
+        self.next_after("act")
+
+
+class Killed(Linked):
+    def test_programs_killed_at_random_lose_nothing_and_double_nothing(self):
+        """Two kinds of handler, three programs, SIGKILL at any moment, for 20 s."""
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        shapes = ([], ["batch=1"], ["batch=7"])
+        alive = [self.linked(*shapes[i], ready=False) for i in range(3)]
+        deadline, jobs, kills = time.monotonic() + 20, 0, 0
+        while time.monotonic() < deadline:
+            if self.count("ready") < 400:
+                self.bulk({"task": ("effect", "prepared")[n % 2], "args": {},
+                           "key": "k%d" % (jobs + n)} for n in range(600))
+                jobs += 600
+            time.sleep(rng.random() * 0.15)
+            i = rng.randrange(3)
+            self.kill_all(alive[i])
+            kills += 1
+            alive[i] = self.linked(*shapes[i], ready=False)
+        print("seed %d: %d jobs, %d kills" % (seed, jobs, kills))
+        self.kill_all(*alive)
+        self.drain()
+        self.assertGreater(jobs, 600, "seed %d" % seed)
+        self.assertEqual(self.sql("SELECT state, count(*) FROM pawl_jobs GROUP BY state"),
+                         [("done", jobs)], "seed %d" % seed)
+        self.assert_each_once(range(1, jobs + 1))
+        self.assertEqual(self.sql("SELECT max(failures) FROM pawl_jobs"), [(0,)])
+
+    def endless(self, task, how):
+        """A program that its handler ends is started again and again, until it ends by itself."""
+        first = [self.enqueue(task) for _ in range(3)]
+        poison = self.enqueue(task, '{"do":"%s"}' % how)
+        rest = [self.enqueue(task) for _ in range(3)]
+        ends = []
+        for _ in range(20):
+            done = self.helper("helper_linked", "empty")
+            ends.append(done.returncode)
+            if "\ndone=" in done.stdout:
+                break
+        else:
+            self.fail("no end: %s" % ends)
+        self.assertGreaterEqual(len(ends), 4, ends)     # three that were charged, and the last
+        page = self.job(poison)
+        self.assertEqual((page["state"], page["dead_class"], page["lost"]), ("dead", "poison", 3))
+        self.assertEqual(len(self.attempts(poison)), page["runs"])
+        ids = ", ".join(first + rest)
+        self.assertEqual(self.sql("SELECT DISTINCT state, lost, failures FROM pawl_jobs"
+                                  " WHERE id IN (%s)" % ids), [("done", 0, 0)])
+        have = sorted(r[0] for r in self.fx())
+        self.assertEqual(have, sorted(int(i) for i in first + rest))
+
+    def test_handler_that_ends_the_program_in_apply_is_poison_at_the_cap(self):
+        for how in ("segv", "kill", "exit"):
+            with self.subTest(how=how):
+                self.sql("DELETE FROM fx")
+                self.endless("eact", how)
+
+    def test_handler_that_ends_the_program_in_prepare_is_poison_at_the_cap(self):
+        for how in ("segv", "kill", "exit"):
+            with self.subTest(how=how):
+                self.sql("DELETE FROM fx")
+                self.endless("act", how)
+
+
+class Threads(Linked):
+    def test_threads_of_a_program_share_the_file_and_nothing_else(self):
+        """Workers, producers and a reader in one process; the thread sanitizer looks on."""
+        jobs = 60 if is_sanitized() else 400
+        done = self.helper("helper_threads", 4, 3, jobs)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertEqual(done.stdout, "done=%d logged=1\n" % (3 * jobs))
+        self.assert_each_once([r[0] for r in self.sql("SELECT id FROM pawl_jobs")])
+
+
+if __name__ == "__main__":
+    unittest.main()
