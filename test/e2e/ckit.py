@@ -141,6 +141,7 @@ static enum pawl_outcome answer(struct pawl_run *run, const char *what)
         pawl_run_log(run, 2, "logged\nby a handler");
     }
     if (strcmp(what, "nap") == 0) return nap(run);
+    if (strcmp(what, "nap-exit") == 0) exit(nap(run) == PAWL_RETRY ? 0 : 1);
     if (strcmp(what, "wait") == 0) return poll(NULL, 0, 2500) == 0 ? PAWL_DONE : PAWL_FAIL;
     if (strcmp(what, "fork") == 0) return do_fork();
     if (strcmp(what, "follow") == 0) return follow(run);

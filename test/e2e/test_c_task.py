@@ -140,6 +140,17 @@ class Answers:
 class Effect(Answers, PluginTest):
     mode, plan, state = "effect", "no plan", r"runner_pid=[1-9].* crew=0"
 
+    def test_drain_costs_the_job_in_hand_nothing(self):
+        first, nap = self.crowd(5), self.do("nap", "--priority", "1")
+        worker = self.worker()
+        self.wait_until(lambda: self.starts(nap), what="its start")
+        self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
+        self.assertEqual(self.sql("SELECT DISTINCT state, runs, failures, lost, releases"
+                                  " FROM pawl_jobs"), [("ready", 0, 0, 0, 0)])
+        self.ok("cancel", nap)
+        self.work()
+        self.assert_each_once(first)
+
     def test_mode_decides_the_default_limit(self):
         self.ok("apply")
         self.assertIn("hard_limit = 1m", self.sql("SELECT policy FROM pawl_tasks")[0][0])
@@ -231,6 +242,17 @@ class One(PluginTest):
         page = self.job(nap)
         self.assertEqual((page["failures"], page["lost"], page["releases"]), (0, 0, 1), page)
         self.ok("cancel", nap)
+        self.work()
+        self.assert_each_once(rest)
+
+    def test_a_handler_that_exits_in_a_drain_has_died_all_the_same(self):
+        job, rest = self.do("nap-exit", at="prepare"), self.crowd(5)
+        for lost in (1, 2, 3):
+            worker = self.worker()
+            self.wait_until(lambda: len(self.starts(job)) == lost, what="its start")
+            self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
+            self.assertEqual(self.job(job)["lost"], lost)
+        self.assertEqual(self.job(job)["dead_class"], "poison")
         self.work()
         self.assert_each_once(rest)
 
