@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* helper.h - what the helpers of test_case_library.py share: handlers that leave traces, and a few
+/* helper.h - what the helpers of linkkit.py share: handlers that leave traces, and a few
  * words. They see pawl.h alone, as a stranger's program would.
  *
  * fx            a table without any unique constraint: one row for each committed effect

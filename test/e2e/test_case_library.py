@@ -85,8 +85,8 @@ class Crowd(Linked):
         """16 programs enqueue and work, a handler reads for long before it writes, and somebody
         holds the write lock for 3 s."""
         seconds = 8
-        reads = [self.enqueue("reads") for _ in range(2)]
         workers = [self.linked(*(["batch=1"] if i % 2 else [])) for i in range(7)]
+        reads = [self.enqueue("reads") for _ in range(2)]
         producers = [subprocess.Popen(
             [os.path.join(HELPERS, "helper_producer"), self.url, "flood", str(i), str(seconds)],
             cwd=self.dir, env=self.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
