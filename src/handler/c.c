@@ -245,9 +245,8 @@ void c_apply(struct c_host *h, const struct c_task *c, const struct lane_task *t
     else begin(r = &fresh, h, c, t, job, arena, C_APPLY);
     if (c->handler->apply != NULL) {
         start_clock(r);
-        if (h->o.raw) r->raw = store_raw(h->st, true);
         ret = (int)c->handler->apply(&r->pub);
-        if (h->o.raw) {
+        if (r->raw != NULL) { /* it asked for the engine's handle */
             refused = store_raw_refused(h->st);
             (void)store_raw(h->st, false);
         }

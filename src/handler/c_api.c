@@ -271,7 +271,10 @@ static struct sqlite3 *sqlite(struct pawl_run *run)
 {
     struct c_run *r = c_run_of(run);
 
-    return r->phase == C_APPLY ? r->raw : NULL;
+    if (r->phase != C_APPLY || !r->h->o.raw) return NULL;
+    /* Handed out when it is asked for: from then on the run may have written what nobody counts. */
+    if (r->raw == NULL) r->raw = store_raw(r->h->st, true);
+    return r->raw;
 }
 
 const struct pawl_api c_api = {

@@ -55,6 +55,7 @@ struct sqlite {
     /* the effect transaction */
     struct job *batch; size_t batch_n, hand; bool effect_open;
     bool leased_batch;         /* its jobs are leased to us: the fence is the running row */
+    int stepping;              /* users' statements being stepped, one inside another's row */
     bool raw;                  /* a handler of the linking program has our handle */
     const char *raw_refused;   /* what it was refused first */
     bool savepoint;            /* a job is in hand, and has a savepoint unless the batch is plain */

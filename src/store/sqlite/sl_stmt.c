@@ -23,7 +23,7 @@ static enum pawl_rc guarded_prepare(struct store_stmt *s, struct pawl_error *e)
     sl->guarded = true;
     const int code = sqlite3_prepare_v3(sl->db, s->text, -1, SQLITE_PREPARE_PERSISTENT, &s->st,
                                         &rest);
-    sl->guarded = sl->raw;
+    sl->guarded = sl->raw || sl->stepping > 0;
     if (sl->refused != NULL)
         return pawl_fail(e, PAWL_CONFIG, "a handler's statement may not use %s", sl->refused);
     if (code != SQLITE_OK)
@@ -206,10 +206,12 @@ static enum pawl_rc ready_to_step(struct sqlite *sl, struct store_stmt *s,
         return rc;
     bind_all(s->st, v, n);
     sl->refused = NULL;
-    sl->timed_out = false;
     sl->wrote_unseen = sl->wrote_unseen || !s->counts;
-    if (sl->deadline_us != 0 || sl->stop != NULL)
-        sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
+    if (sl->stepping++ == 0) { /* else it runs for a row of another one, which is watched */
+        sl->timed_out = false;
+        if (sl->deadline_us != 0 || sl->stop != NULL)
+            sqlite3_progress_handler(sl->db, PROGRESS_OPS, sl_on_progress, sl);
+    }
     sl->guarded = true; /* a schema change makes step() compile anew */
     return PAWL_OK;
 }
@@ -218,9 +220,12 @@ static enum pawl_rc ready_to_step(struct sqlite *sl, struct store_stmt *s,
  * RAISE(FAIL) or OR FAIL keeps its rows and loses their count. */
 static void stepped(struct sqlite *sl, struct store_stmt *s, bool failed)
 {
-    sl->guarded = sl->raw;
     if (failed && !sqlite3_stmt_readonly(s->st))
         sl->wrote_unseen = true;
+    assert(sl->stepping > 0);
+    if (--sl->stepping > 0)
+        return;
+    sl->guarded = sl->raw;
     if (sl->deadline_us != 0 || sl->stop != NULL)
         sqlite3_progress_handler(sl->db, 0, NULL, NULL);
 }
@@ -348,8 +353,10 @@ void *sl_raw(struct store *st, bool on)
 
     if (sl->db == NULL)
         return NULL;
-    if (on)
+    if (on) {
         sl->raw_refused = NULL;
+        sl->wrote_unseen = true; /* a table made or dropped, a blob: nothing counts those */
+    }
     sl->raw = sl->guarded = on;
     for (sqlite3_stmt *q = NULL; !on && (q = sqlite3_next_stmt(sl->db, q)) != NULL;)
         if (sqlite3_stmt_busy(q))
