@@ -284,12 +284,10 @@ void pawl_close(struct pawl **pp)
     if (!pp || !*pp) return;
     p = *pp;
     *pp = NULL;
-    if (p->owner == getpid()) {
-        api_enter(&p->log);
-        store_close(&p->st);
-        (void)api_leave(&p->log, PAWL_OK);
-        if (p->temp_dir != NULL) remove_tree(p->temp_dir);
-    }
+    api_enter(&p->log);
+    store_close(&p->st); /* after fork() it only frees memory */
+    (void)api_leave(&p->log, PAWL_OK);
+    if (p->temp_dir != NULL && p->owner == getpid()) remove_tree(p->temp_dir);
     free_handle(p);
 }
 

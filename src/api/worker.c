@@ -215,7 +215,7 @@ enum pawl_rc pawl_worker_open(const char *url, const struct pawl_worker_opts *o,
     rc = open_all(w, url, o, e);
     if (rc == PAWL_OK) {
         log_line(LOG_INFO, "worker.start", "s:worker", w->id, "i:pid", (int64_t)w->owner,
-                 "s:version", PAWL_VERSION, "i:effect_tasks", (int64_t)w->effect.lane.tasks_n,
+                 "s:version", PAWL_VERSION, "i:c_tasks", (int64_t)w->all.tasks_n,
                  "i:prepared_tasks", (int64_t)w->prepared.lane.tasks_n, "t:lease", w->lease_us,
                  NULL);
         *out = w;
@@ -248,7 +248,8 @@ enum pawl_rc pawl_worker_close(struct pawl_worker **wp, struct pawl_error *e)
 
     if (w == NULL) return PAWL_OK;
     *wp = NULL;
-    if (w->owner != getpid()) { /* a child of fork(): nothing of the store is ours */
+    if (w->owner != getpid()) { /* a child of fork(): its statements and plans are the parent's */
+        store_close(&w->st);
         free_rest(w);
         return PAWL_OK;
     }
