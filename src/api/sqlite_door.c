@@ -123,6 +123,15 @@ static bool bind(sqlite3_stmt *q, const struct pawl_request *r)
     return bad == SQLITE_OK;
 }
 
+/* PRAGMA count_changes (deprecated, but some have it) makes a row of what was changed. */
+static bool step_to_end(sqlite3_stmt *q)
+{
+    int code;
+
+    while ((code = sqlite3_step(q)) == SQLITE_ROW) {}
+    return code == SQLITE_DONE;
+}
+
 static enum pawl_rc insert(const struct door *d, const struct pawl_request *r,
                            struct pawl_error *e)
 {
@@ -130,7 +139,7 @@ static enum pawl_rc insert(const struct door *d, const struct pawl_request *r,
     enum pawl_rc rc = PAWL_OK;
 
     if (!bind(q, r)) rc = fail(d, "enqueue", e);
-    else if (sqlite3_step(q) != SQLITE_DONE) rc = refused(d, r, e);
+    else if (!step_to_end(q)) rc = refused(d, r, e);
     sqlite3_reset(q);
     sqlite3_clear_bindings(q);
     return rc;
@@ -171,15 +180,28 @@ static enum pawl_rc insert_and_answer(const struct door *d, const struct pawl_re
     return rc == PAWL_OK ? answer(d, r, out, e) : rc;
 }
 
+static const char *still_writing(sqlite3 *db)
+{
+    for (sqlite3_stmt *q = NULL; (q = sqlite3_next_stmt(db, q)) != NULL;)
+        if (sqlite3_stmt_busy(q) && !sqlite3_stmt_readonly(q)) return sqlite3_sql(q);
+    return NULL;
+}
+
 static enum pawl_rc one(const struct door *d, const struct pawl_request *given,
                         struct pawl_enqueued *out, struct pawl_error *e)
 {
     const bool own = sqlite3_get_autocommit(d->db) != 0;
+    /* Beside a statement of the caller's that still writes, BEGIN would take its rows into our
+     * transaction, and COMMIT would be refused. */
+    const char *pending = own ? still_writing(d->db) : NULL;
     struct pawl_request r = *given;
     enum pawl_rc rc;
 
     if (r.task == NULL) return pawl_fail(e, PAWL_BADARG, "task is missing");
     if ((rc = store_request_rule(&r, e)) != PAWL_OK) return rc;
+    if (pending != NULL)
+        return pawl_fail(e, PAWL_BUSY, "a statement of yours is not finished: step it to its end,"
+                         " reset it, or BEGIN before it: %.120s", pending);
     if (own && sqlite3_exec(d->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
         return fail(d, "begin", e);
     rc = insert_and_answer(d, &r, out, e);

@@ -204,6 +204,10 @@ static void judge(struct c_run *r, int ret, const char *refused, struct finding 
     const bool known = ret >= 0 && ret < PAWL_OUTCOME_N;
     char text[120];
 
+    if (r->jumped) {
+        put_error(r, f, OUT_MISUSE, "", r->failed);
+        return;
+    }
     if (r->interrupted || r->fault != NULL) {
         *pinned = false;
         put_error(r, f, r->interrupted ? OUT_RELEASED : OUT_TRANSIENT, "",
@@ -231,6 +235,19 @@ static void judge(struct c_run *r, int ret, const char *refused, struct finding 
     }
 }
 
+/* A handler that jumps over our frames leaves them half done. */
+static void call_over(struct c_run *r)
+{
+    static const char what[] = "a row callback was left by an exception or a longjmp, not by its"
+                               " return";
+
+    if (!store_call_over(r->h->st)) return;
+    c_stmts_idle(r->h);
+    r->failed = what;
+    r->failed_rc = PAWL_CONFIG;
+    r->jumped = true;
+}
+
 void c_apply(struct c_host *h, const struct c_task *c, const struct lane_task *t,
              const struct job *job, void *plan, struct arena *arena, struct finding *f,
              bool *pinned)
@@ -246,6 +263,7 @@ void c_apply(struct c_host *h, const struct c_task *c, const struct lane_task *t
     if (c->handler->apply != NULL) {
         start_clock(r);
         ret = (int)c->handler->apply(&r->pub);
+        call_over(r);
         if (r->raw != NULL) { /* it asked for the engine's handle */
             refused = store_raw_refused(h->st);
             (void)store_raw(h->st, false);
@@ -276,6 +294,7 @@ void c_prepare(struct c_host *h, const struct c_task *c, const struct lane_task 
     start_clock(r);
     *plan = r;
     ret = (int)c->handler->prepare(&r->pub);
+    call_over(r);
     store_deadline(h->st, 0, NULL);
     judge(r, ret, NULL, f, &pinned);
     if (!pinned) f->outcome = OUT_RELEASED; /* handed back: no failure of the job's */

@@ -52,6 +52,7 @@ struct c_run {
     enum pawl_rc failed_rc;
     int failed_native;
     const char *fault;          /* the store, or memory: nothing is charged */
+    bool jumped;                /* over our frames: misuse, whatever it returned */
     bool timed_out;             /* a statement ran into the hard limit */
     bool interrupted;           /* a statement was stopped with the worker */
     /* What the handler said. */
@@ -101,6 +102,7 @@ enum pawl_rc c_query_row(struct pawl_run *run, const char *sql, const struct paw
 enum pawl_rc c_note(struct c_run *r, struct pawl_error *e);
 bool c_is_fault(enum pawl_rc rc); /* the store's, or memory's */
 void c_stmts_free(struct c_host *h);
+void c_stmts_idle(struct c_host *h); /* no row callback of any of them is running */
 
 /* --- c_stmt.c --- */
 /* The statement of this text, prepared, marked busy until it is done. */

@@ -53,6 +53,12 @@ void c_stmts_free(struct c_host *h)
     }
 }
 
+void c_stmts_idle(struct c_host *h)
+{
+    for (size_t i = 0; i < C_BUCKETS; i++)
+        for (struct c_stmt *s = h->bucket[i]; s != NULL; s = s->next) s->busy = false;
+}
+
 static struct c_stmt *oldest(const struct c_host *h)
 {
     struct c_stmt *found = NULL;

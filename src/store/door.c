@@ -480,3 +480,8 @@ bool store_stmt_has(struct store *st, const struct store_stmt *s, const char *na
         return false;
     return st->ops->stmt_has(st, s, name);
 }
+
+bool store_call_over(struct store *st)
+{
+    return st->ops->call_over(st);
+}

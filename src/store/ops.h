@@ -91,6 +91,7 @@ struct store_ops {
                                size_t,
                                store_row_fn *, void *, struct pawl_error *);
     bool (*stmt_has)(struct store *, const struct store_stmt *, const char *);
+    bool (*call_over)(struct store *);
     void *(*raw)(struct store *, bool);
     const char *(*raw_refused)(struct store *);
     int (*wake_fd)(struct store *);

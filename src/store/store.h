@@ -260,6 +260,9 @@ enum pawl_rc store_effect_enqueue(struct store *st, const struct pawl_request *r
 /* The engine's own handle while a C handler of a linking program runs: sqlite3 *, or NULL. on: what
  * the handler prepares by itself is watched as users' statements are, until called with false. */
 void *store_raw(struct store *st, bool on);
+/* After each call of a C handler. True: it left a row callback without returning (a C++ exception,
+ * a longjmp); what that left open is closed. */
+bool store_call_over(struct store *st);
 /* What the watch refused since store_raw(true): static text, NULL: nothing. */
 const char *store_raw_refused(struct store *st);
 /* Statements running past this monotonic instant are interrupted; 0: no limit. The flag (may be

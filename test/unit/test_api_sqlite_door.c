@@ -190,8 +190,42 @@ START_TEST(test_connections_that_will_not_do)
 }
 END_TEST
 
+/* The natural loop: a job for each row as it is inserted. */
+START_TEST(test_rows_of_a_statement_that_still_writes_are_left_alone)
+{
+    const struct pawl_request r = {.task = "t"};
+    struct pawl_enqueued out;
+    sqlite3_stmt *q = NULL;
+    struct cfx f;
+    int rows = 0;
+
+    cfx_begin(&f);
+    cfx_sql(&f, "CREATE TABLE orders (id INTEGER PRIMARY KEY)");
+    for (int begun = 0; begun < 2; begun++) {
+        if (begun) cfx_sql(&f, "BEGIN IMMEDIATE");
+        ck_assert_int_eq(sqlite3_prepare_v2(f.db, "INSERT INTO orders VALUES (NULL), (NULL)"
+                                                  " RETURNING id", -1, &q, NULL), SQLITE_OK);
+        while (sqlite3_step(q) == SQLITE_ROW) {
+            rows++;
+            if (begun) OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
+            else FAILS(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e), PAWL_BUSY, "RETURNING id");
+        }
+        ck_assert_int_eq(sqlite3_finalize(q), SQLITE_OK);
+        if (begun) cfx_sql(&f, "COMMIT");
+        ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM orders"), 2 + 2 * begun);
+    }
+    ck_assert_int_eq(rows, 4);
+    ck_assert_int_eq(jobs(&f), 2);
+    cfx_sql(&f, "PRAGMA count_changes = ON");
+    OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
+    ck_assert_int_eq(jobs(&f), 3);
+    cfx_end(&f);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
+    tcase_add_test(tc, test_rows_of_a_statement_that_still_writes_are_left_alone);
     tcase_add_test(tc, test_it_shares_the_callers_fate);
     tcase_add_test(tc, test_answers);
     tcase_add_test(tc, test_the_answer_for_a_pruned_job);

@@ -3,6 +3,7 @@
  * wrote, and however, is gone when its job is not done; and a statement inside another's row. */
 #include "test_handler_c.h"
 
+#include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -113,8 +114,59 @@ START_TEST(test_statement_inside_a_row_leaves_the_outer_ones_limit_in_force)
 }
 END_TEST
 
+static jmp_buf out_of_here;
+
+static bool leave(void *ctx, const struct pawl_value *col, size_t n)
+{
+    (void)ctx;
+    (void)col;
+    (void)n;
+    longjmp(out_of_here, 1);
+}
+
+static enum pawl_outcome jump(struct pawl_run *run)
+{
+    static const char *const sql[] = {
+        "SELECT k FROM row", "INSERT INTO row (k, v) VALUES ('x', 1) RETURNING k",
+    };
+    struct pawl_error e;
+    int64_t odd = 0;
+    char key[32];
+
+    if (pawl_arg_int(run, "odd", &odd, &e) != PAWL_OK) return pawl_run_error(run, &e);
+    if (odd > 0) {
+        if (setjmp(out_of_here) == 0
+            && pawl_query(run, sql[odd - 1], NULL, 0, leave, NULL, &e) != PAWL_OK)
+            return pawl_run_error(run, &e);
+        return end_as;
+    }
+    snprintf(key, sizeof key, "%lld", (long long)run->job_id);
+    return cfx_insert(run, key, 1, &e) == PAWL_OK ? PAWL_DONE : pawl_run_error(run, &e);
+}
+
+START_TEST(test_handler_that_jumps_out_of_a_row_is_misuse_and_stops_nobody)
+{
+    struct cfx f;
+
+    end_as = _i % 2 == 0 ? PAWL_FAIL : PAWL_DONE;
+    cfx_begin(&f);
+    f.apply = jump;
+    for (int i = 0; i < 40; i++)
+        (void)cfx_put(&f, "{\"odd\":0}");
+    const int64_t id = cfx_put(&f, _i < 2 ? "{\"odd\":1}" : "{\"odd\":2}");
+    for (int i = 0; i < 40; i++)
+        (void)cfx_put(&f, "{\"odd\":0}");
+    cfx_work(&f, false);
+    OK(pawl_worker_run(f.w, true, e));
+    ck_assert_str_eq(cfx_class(&f, id), "misuse");
+    ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM row"), 80);
+    cfx_end(&f);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
+    tcase_add_loop_test(tc, test_handler_that_jumps_out_of_a_row_is_misuse_and_stops_nobody, 0, 4);
     tcase_add_loop_test(tc, test_what_a_failed_handler_wrote_unseen_is_undone_in_a_plain_batch, 0,
                         (int)UT_N(ways) * 3);
     tcase_add_test(tc, test_statement_inside_a_row_leaves_the_outer_ones_limit_in_force);

@@ -198,6 +198,7 @@ SL_VERB sl_stmt_query(struct store *, struct store_stmt *, const struct sql_valu
                       store_row_fn *, void *, struct pawl_error *);
 bool sl_stmt_has(struct store *st, const struct store_stmt *s, const char *name);
 void *sl_raw(struct store *st, bool on);
+bool sl_call_over(struct store *st);
 const char *sl_raw_refused(struct store *st);
 SL_VERB sl_crew_join(struct store *, char *, int *, struct pawl_error *);
 SL_VERB sl_crew_attach(struct store *, const char *, int, struct pawl_error *);

@@ -220,7 +220,7 @@ static const struct store_ops ops = {
     .blame_hand = sl_blame_hand, .blame_clear = sl_blame_clear, .holds = sl_holds,
     .effect_resume = sl_effect_resume, .effect_lease = sl_effect_lease,
     .effect_enqueue = sl_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
-    .raw = sl_raw, .raw_refused = sl_raw_refused,
+    .call_over = sl_call_over, .raw = sl_raw, .raw_refused = sl_raw_refused,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
     .in_hand = op_in_hand,

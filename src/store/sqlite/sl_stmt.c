@@ -345,6 +345,28 @@ bool sl_stmt_has(struct store *st, const struct store_stmt *s, const char *name)
     return sqlite3_bind_parameter_index(s->st, full) > 0;
 }
 
+/* A statement that was being stepped when its row callback was left by another way than its return:
+ * our own statements would be refused as a handler's are, and the open one keep a COMMIT waiting.
+ * */
+bool sl_call_over(struct store *st)
+{
+    struct sqlite *sl = sl_of(st);
+
+    if (sl->stepping == 0)
+        return false;
+    sl->stepping = 0;
+    sl->guarded = sl->raw;
+    sl->wrote_unseen = true;
+    if (sl->db != NULL)
+        sqlite3_progress_handler(sl->db, 0, NULL, NULL);
+    for (struct store_stmt *s = sl->user; s != NULL; s = s->next)
+        if (s->st != NULL) {
+            sqlite3_reset(s->st);
+            sqlite3_clear_bindings(s->st);
+        }
+    return true;
+}
+
 /* While a handler of the linking program has our handle, what it prepares by itself is watched,
  * too; what it left open would keep us from ending the savepoint. */
 void *sl_raw(struct store *st, bool on)
