@@ -228,7 +228,8 @@ class Installed(Library):
     def use(self, language):
         here = [(c, lang) for c, lang in compilers() if lang == language]
         if not here:
-            self.skipTest("no compiler for " + language)
+            self.skipTest({"c": "neither gcc nor clang", "c++": "neither g++ nor clang++"}[language]
+                          + " is here: the examples were not compiled as " + language.upper())
         for command, lang in here:
             for how in ("shared", "static"):
                 for name in ("linked-worker", "test-handlers"):
