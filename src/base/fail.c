@@ -25,6 +25,7 @@ static const char *const points[] = {
     "reap.before", "reap.after",
     "replay.before", "replay.after",
     "enqueue.before", "enqueue.after",
+    "side.flocked",                        /* the flock is taken, the word names nobody yet */
     "combine.posted",                      /* a request is left for whoever holds the side lock */
     "combine.taken", "combine.commit.before", "combine.commit.after", "combine.answered",
     "init.begin", "init.middle", "init.end",

@@ -253,8 +253,8 @@ static const char *const points[] = {
     "enqueue.after", "prune.batch", "cancel.before",
 };
 static const char *const init_points[] = { "init.begin", "init.middle", "init.end" };
-/* A common transaction has lives of its own, too (test_combine_points.c). */
-static const char *const combine_points[] = { "combine.posted", "combine.taken",
+/* These have lives of their own, too (test_combine_points.c, store/test_sqlite_fork.c). */
+static const char *const combine_points[] = { "side.flocked", "combine.posted", "combine.taken",
     "combine.commit.before", "combine.commit.after", "combine.answered" };
 static const char *const worker_points[] = { "exec.spawned", "exec.exited", "release.before" };
 

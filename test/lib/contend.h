@@ -31,6 +31,17 @@ static inline void ct_wait_posted(struct fx *f, int n)
     }
 }
 
+/* Until somebody else finds the lock taken, from now on. */
+static inline void ct_wait_waiting(struct fx *f)
+{
+    const int64_t start = env_real()->mono_us(NULL);
+
+    while (atomic_load(&ct_side(f)->page->waiting_us) <= start) {
+        ck_assert_msg(env_real()->mono_us(NULL) < start + 20 * SEC, "nobody waits"); /* deadline */
+        usleep(200);
+    }
+}
+
 /* Until somebody has found no slot free. */
 static inline void ct_wait_full(struct fx *f)
 {

@@ -88,6 +88,43 @@ START_TEST(sqlite_lock_that_names_nobody_is_left_behind)
 }
 END_TEST
 
+/* Stopped between the two, it finds when it goes on that the lock has moved, and waits. */
+struct late { int ready[2]; _Atomic int in; };
+
+static void stop_and_take(struct fx *f, void *ctx)
+{
+    struct late *l = ctx;
+
+    fx_arm("side.flocked", "stop:0:1");
+    fx_ok(side_lock(ct_side(f), 20 * SEC, &f->e), f);
+    atomic_store(&l->in, 1);
+    side_unlock(ct_side(f));
+}
+
+START_TEST(sqlite_late_taker_of_an_old_lock_file_is_no_holder)
+{
+    struct late *l = fx_shared(sizeof *l);
+    siginfo_t info;
+    struct fx f;
+
+    fx_begin(&f, 0);
+    fx_shut(&f);
+    const pid_t pid = fx_child(&f, stop_and_take, l);
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED), 0);
+    ck_assert_int_eq(info.si_code, CLD_STOPPED);
+    fx_open(&f);
+    fx_ok(side_lock(ct_side(&f), 10 * SEC, &f.e), &f);
+    kill(pid, SIGCONT);
+    ct_wait_waiting(&f); /* it has looked, and found it taken */
+    ck_assert_int_eq(atomic_load(&l->in), 0);
+    side_unlock(ct_side(&f));
+    fx_wait_ok(pid);
+    ck_assert_int_eq(atomic_load(&l->in), 1);
+    fx_put(&f, "mail", "{}");
+    fx_end(&f);
+}
+END_TEST
+
 /* A holder that is stopped, or only slow, keeps it: nothing but a death moves the lock on. */
 static void hold_and_stop(struct fx *f, void *ctx)
 {
@@ -309,6 +346,13 @@ static void fork_in_hand(struct fx *f, struct store *st, const struct job *job,
     }
     fx_wait_ok(pid);
     ck_assert(ct_side(f)->held);
+    ck_assert_uint_ne(atomic_load(&ct_side(f)->page->turn) & WHO_MASK, 0);
+    char path[300]; /* nobody else could take it */
+    snprintf(path, sizeof path, "%s/store.db-pawl/lock", f->dir);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_ne(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
 }
 
 START_TEST(sqlite_close_in_a_forked_child_leaves_the_parent_at_work)
@@ -332,6 +376,7 @@ static void add(TCase *tc)
 {
     tcase_add_loop_test(tc, sqlite_case_29_killed_parent_of_a_living_child_leaves_no_lock, 0, 2);
     tcase_add_test(tc, sqlite_lock_that_names_nobody_is_left_behind);
+    tcase_add_test(tc, sqlite_late_taker_of_an_old_lock_file_is_no_holder);
     tcase_add_test(tc, sqlite_stopped_holder_keeps_the_lock);
     tcase_add_test(tc, sqlite_racing_takers_never_hold_the_lock_twice);
     tcase_add_test(tc, sqlite_only_a_death_that_is_proven_counts);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fail.h"
 #include "store/sqlite/sl_side.h"
 #include "store/sqlite/sl_who.h"
 
@@ -124,6 +125,10 @@ static enum side_turn try_turn(struct side *s)
             if (!rescue(s))
                 return TURN_BUSY;
             continue;
+        }
+        if (fail_point("side.flocked")) {
+            flock(fd, LOCK_UN);
+            return TURN_BUSY;
         }
         uint64_t word = atomic_load(&s->page->turn);
         while (word >> WHO_BITS == gen)
