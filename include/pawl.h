@@ -10,8 +10,11 @@
  *           with the call named there. No call exits, prints, or keeps global state.
  * Threads   A handle (struct pawl, struct pawl_worker) may be used by one thread at a time, by any
  *           thread. Several handles on one store are fine, in one process or in many.
- * Fork      A handle must not be used in a child of fork(): every call there answers BADARG and
- *           says so; pawl_close and pawl_worker_close only free memory. Open a new one there.
+ * Fork      A child of fork() must not use a handle, nor open a store that its parent had open
+ * then:
+ *           SQLite's knowledge of file locks is inherited, the locks are not, and commits would be
+ *           lost. Both answer BADARG and say so; pawl_close and pawl_worker_close only free memory
+ *           there. Fork before you open, or exec another program.
  * Quiet     Nothing here prints, exits, starts a thread or a process, or touches a signal handler.
  *           What may be worth a log line goes to the log function of pawl_open_opts, if there is
  *           one.

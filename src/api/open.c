@@ -25,8 +25,8 @@ enum pawl_rc api_need(bool ok, struct pawl_error *e, const char *what)
 enum pawl_rc api_need_owner(pid_t owner, struct pawl_error *e)
 {
     if (owner == getpid()) return PAWL_OK;
-    return pawl_fail(e, PAWL_BADARG, "opened by process %ld; after fork() open a new one",
-                     (long)owner);
+    return pawl_fail(e, PAWL_BADARG, "opened by process %ld; a child of fork() must not use it:"
+                     " fork before you open, or exec another program", (long)owner);
 }
 
 enum pawl_rc api_need_handle(const struct pawl *p, struct pawl_error *e)

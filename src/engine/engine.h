@@ -149,6 +149,7 @@ struct prepared_opts {
     const struct env *env;
     int64_t budget_us;        /* how long a batch's preparations should take; 0: 20 ms */
     size_t batch_max;         /* 0: 256; at most LIMIT_CONCURRENCY */
+    size_t batch_first;       /* before it is known how long they take; 0: 1 */
     const volatile int *stop; /* non-zero: finish the job in hand, hand back the rest, return */
 };
 struct prepared;
@@ -168,10 +169,10 @@ size_t prepared_busy(const struct prepared *p);
 enum pawl_rc engine_reap(struct store *st, const struct env *env, struct reap_report *out,
                          struct pawl_error *e) PAWL_MUST_USE;
 /* how: OUT_LOST, or OUT_TIMEOUT when it was killed at the hard limit of the job in hand. */
-enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int signal,
+enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int end,
                                 enum outcome how, struct reap_report *out,
                                 struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc engine_reap_crew(struct store *st, const struct env *env, const char *id, int signal,
+enum pawl_rc engine_reap_crew(struct store *st, const struct env *env, const char *id, int end,
                               enum outcome how, struct reap_report *out,
                               struct pawl_error *e) PAWL_MUST_USE;
 

@@ -18,7 +18,6 @@
 #include "engine/report.h"
 
 #define BUDGET_US 20000
-#define SIZE_FIRST 4
 #define PATIENCE 5 /* budgets: a batch that takes longer gives its untouched jobs back */
 
 struct prepared {
@@ -106,7 +105,8 @@ struct prepared *prepared_new(const struct prepared_opts *o)
     }
     p->slots = leased_slots(p->leased, &p->slots_n);
     leased_on_over(p->leased, drop, p);
-    p->size = n < SIZE_FIRST ? n : SIZE_FIRST;
+    /* One: who is idle beside us takes the next. */
+    p->size = o->batch_first > 1 && o->batch_first <= n ? o->batch_first : 1;
     return p;
 }
 
@@ -270,14 +270,24 @@ static void take_states(struct prepared *p, size_t n)
     }
 }
 
+/* Acknowledged before its work: what is undone with a neighbour is not run again, but lost. So it
+ * is
+ * applied by itself. */
+static bool is_early(const struct slot *s)
+{
+    return s->task->policy.ack == ACK_EARLY;
+}
+
 static enum pawl_rc apply(struct prepared *p, struct store *st, struct effect_report *out,
                           struct pawl_error *e)
 {
     size_t n = 0, doubt = 0;
     enum pawl_rc rc;
 
-    for (size_t i = 0; i < p->slots_n && n < p->slots_n; i++) {
-        if (p->slots[i].phase != SLOT_PREPARED || (p->singly > 0 && n == 1))
+    for (size_t i = 0; i < p->slots_n; i++) {
+        if (p->slots[i].phase != SLOT_PREPARED || (n == 1 && (p->singly > 0 ||
+                is_early(p->whose[0])))
+            || (n > 0 && is_early(&p->slots[i])))
             continue;
         p->whose[n] = &p->slots[i];
         p->jobs[n] = p->slots[i].job;

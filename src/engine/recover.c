@@ -22,18 +22,18 @@ enum pawl_rc engine_reap(struct store *st, const struct env *env, struct reap_re
     return store_reap(st, judge, (void *)(uintptr_t)use, out, e);
 }
 
-enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int signal,
+enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int end,
                                 enum outcome how, struct reap_report *out, struct pawl_error *e)
 {
     const struct env *use = env != NULL ? env : env_real();
 
-    return store_reap_runner(st, signal, how, judge, (void *)(uintptr_t)use, out, e);
+    return store_reap_runner(st, end, how, judge, (void *)(uintptr_t)use, out, e);
 }
 
-enum pawl_rc engine_reap_crew(struct store *st, const struct env *env, const char *id, int signal,
+enum pawl_rc engine_reap_crew(struct store *st, const struct env *env, const char *id, int end,
                               enum outcome how, struct reap_report *out, struct pawl_error *e)
 {
     const struct env *use = env != NULL ? env : env_real();
 
-    return store_reap_crew(st, id, signal, how, judge, (void *)(uintptr_t)use, out, e);
+    return store_reap_crew(st, id, end, how, judge, (void *)(uintptr_t)use, out, e);
 }

@@ -295,13 +295,13 @@ enum pawl_rc store_reap(struct store *st, casualty_fn *decide, void *ctx, struct
     return st->ops->reap(st, decide, ctx, out, e);
 }
 
-enum pawl_rc store_reap_runner(struct store *st, int signal, enum outcome how,
+enum pawl_rc store_reap_runner(struct store *st, int end, enum outcome how,
                                casualty_fn *decide, void *ctx,
                                struct reap_report *out, struct pawl_error *e)
 {
     if (!store_is_ours(st))
         return store_not_ours(st, e);
-    return st->ops->reap_runner(st, signal, how, decide, ctx, out, e);
+    return st->ops->reap_runner(st, end, how, decide, ctx, out, e);
 }
 
 int store_wake_fd(struct store *st)
@@ -366,14 +366,14 @@ void store_stmt_free(struct store_stmt **s)
     sqlite_stmt_free(s);
 }
 
-enum pawl_rc store_reap_crew(struct store *st, const char *id, int signal, enum outcome how,
+enum pawl_rc store_reap_crew(struct store *st, const char *id, int end, enum outcome how,
                              casualty_fn *decide, void *ctx, struct reap_report *out,
                              struct pawl_error *e)
 {
     if (!store_is_ours(st))
         return store_not_ours(st, e);
     assert(how == OUT_LOST || how == OUT_TIMEOUT || how == OUT_RELEASED);
-    return st->ops->reap_crew(st, id, signal, how, decide, ctx, out, e);
+    return st->ops->reap_crew(st, id, end, how, decide, ctx, out, e);
 }
 
 enum pawl_rc store_crew_join(struct store *st, char *id_out, int *fd, struct pawl_error *e)

@@ -44,6 +44,6 @@ bool store_is_ours_slow(const struct store *st)
 
 enum pawl_rc store_not_ours(const struct store *st, struct pawl_error *e)
 {
-    return pawl_fail(e, PAWL_BADARG, "this store was opened by process %lld; after fork() open a"
-                     " new one", (long long)st->owner_pid);
+    return pawl_fail(e, PAWL_BADARG, "this store was opened by process %lld; a child of fork()"
+                     " must not use it", (long long)st->owner_pid);
 }

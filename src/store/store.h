@@ -287,15 +287,16 @@ struct reap_report { size_t workers, charged, suspects, dead, dropped; };
  * back what they held; read their blame once. One transaction per worker, each row restated. */
 enum pawl_rc store_reap(struct store *st, casualty_fn *decide, void *ctx, struct reap_report *out,
                         struct pawl_error *e) PAWL_MUST_USE;
-/* In the supervisor: its effect runner died (status of waitpid) while the supervisor lives. */
-enum pawl_rc store_reap_runner(struct store *st, int signal, enum outcome how,
+/* In the supervisor: its effect runner died while the supervisor lives. end: the signal that killed
+ * it, or 0 or less: its exit code, negated. */
+enum pawl_rc store_reap_runner(struct store *st, int end, enum outcome how,
                                casualty_fn *decide, void *ctx, struct reap_report *out,
                                struct pawl_error *e) PAWL_MUST_USE;
 
 /* In the supervisor: a runner with a worker file of its own (store_crew_join) died. how: LOST, or
  * TIMEOUT when it was killed at its hard limit: what becomes of the job in hand. The others that it
  * held go back at no cost. RELEASED: nothing is charged (it was told to end). */
-enum pawl_rc store_reap_crew(struct store *st, const char *id, int signal, enum outcome how,
+enum pawl_rc store_reap_crew(struct store *st, const char *id, int end, enum outcome how,
                              casualty_fn *decide, void *ctx, struct reap_report *out,
                              struct pawl_error *e) PAWL_MUST_USE;
 

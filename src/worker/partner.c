@@ -158,9 +158,12 @@ static enum pawl_rc spawn(struct sup *s, size_t i, int ctl_fd, struct pawl_error
 
 static void later(struct partner *p, int64_t now_us)
 {
+    /* One death is no pattern: the successor of a runner that was well starts at once. */
+    const bool first = p->backoff_us == 0 && p->up_at_us > 0;
+
     p->backoff_us = p->backoff_us == 0 ? BACKOFF_MIN_US : p->backoff_us * 2;
     if (p->backoff_us > BACKOFF_MAX_US) p->backoff_us = BACKOFF_MAX_US;
-    p->start_at_us = now_us + p->backoff_us;
+    p->start_at_us = first ? now_us : now_us + p->backoff_us;
 }
 
 static enum pawl_rc watch_fd(struct sup *s, int fd, size_t i, struct pawl_error *e)
@@ -210,7 +213,7 @@ static void start(struct sup *s, size_t i, int64_t now_us)
     }
     later(p, now_us);
     log_line(LOG_ERROR, "runner.cannot_start", "s:worker", s->id, "s:role", role(i), "s:why",
-             e.msg, "t:retry_in", p->backoff_us, NULL);
+             e.msg, "t:retry_in", p->start_at_us - now_us, NULL);
 }
 
 /* Write what the death means for its jobs. Until that is durable no successor starts. */
@@ -222,8 +225,8 @@ static void charge(struct sup *s, size_t i, int64_t now_us)
     enum pawl_rc rc;
 
     if (!p->charge || now_us < s->retry_at_us) return;
-    rc = i == 0 ? engine_reap_runner(s->st, s->env, p->signal, p->how, &rep, &e)
-                : engine_reap_crew(s->st, s->env, p->id, p->signal, p->how, &rep, &e);
+    rc = i == 0 ? engine_reap_runner(s->st, s->env, p->end, p->how, &rep, &e)
+                : engine_reap_crew(s->st, s->env, p->id, p->end, p->how, &rep, &e);
     if (rc != PAWL_OK) {
         super_store_trouble(s, &e, now_us);
         return;
@@ -299,7 +302,7 @@ static void died(struct sup *s, size_t i, int64_t now_us)
     code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     p->phase = PARTNER_DOWN;
     p->pausing = p->paused = false;
-    p->signal = sig;
+    p->end = sig > 0 ? sig : -code;
     s->look = s->active = true;
     if (p->ending && (p->over || p->killed || starting)) {
         /* What it still holds goes back at no cost. An effect runner holds nothing. */
@@ -314,7 +317,7 @@ static void died(struct sup *s, size_t i, int64_t now_us)
     if (starting && code == EXIT_CONFIG) cannot_work(s, now_us);
     log_line(LOG_WARN, "runner.died", "s:worker", s->id, "s:role", role(i), "i:pid",
              (int64_t)p->pid, "i:exit", (int64_t)code, "i:signal", (int64_t)sig, "t:restart_in",
-             p->backoff_us, NULL);
+             p->start_at_us - now_us, NULL);
     p->charge = true;
     p->how = sig == SIGALRM || p->late ? OUT_TIMEOUT : OUT_LOST;
 }

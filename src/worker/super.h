@@ -37,7 +37,7 @@ struct partner {
     bool late;                   /* we killed it: it stayed past its job's hard limit */
     bool charge;                 /* it died: what that means for its jobs is not written yet */
     enum outcome how;            /* for the job in hand */
-    int signal;                  /* that killed it, -1: none */
+    int end;                     /* the signal that killed it; <= 0: its exit code, negated */
     int64_t start_at_us, up_at_us, backoff_us;
     int64_t long_since_us;       /* the job in hand since then was named already */
     int64_t long_limit_us;       /* its hard limit */

@@ -234,10 +234,11 @@ class PluginTest(FieldTest):
         """Enqueue one job that does this; returns its id."""
         return self.enqueue("act", '{"do":"%s","at":"%s"}' % (what, at), *words)
 
-    def crowd(self, n):
+    def crowd(self, n, name="n"):
         """n jobs that do nothing but their effect, with keys; the ids."""
         before = {r[0] for r in self.sql("SELECT id FROM pawl_jobs")}
-        self.bulk({"task": "act", "args": {}, "key": "n-%d" % i} for i in range(n))
+        self.bulk({"task": "act", "args": {}, "key": "%s-%d" % (name, i)}
+                  for i in range(n))
         return [r[0] for r in self.sql("SELECT id FROM pawl_jobs ORDER BY id")
                 if r[0] not in before]
 

@@ -230,8 +230,12 @@ class One(PluginTest):
     handler, pawl_keys = "staged", "runners = 1"
 
     def test_drain_hands_back_at_no_cost(self):
-        nap, rest = self.do("nap", at="prepare"), self.crowd(50)
         worker = self.worker()
+        before = self.crowd(60, "q")   # quick ones: it learns to hold several
+        self.wait_until(lambda: self.count("done") == 60, what="the quick ones")
+        self.ok("pause", "--task", "act")
+        nap, rest = self.do("nap", at="prepare"), self.crowd(50)
+        self.ok("resume", "--task", "act")
         self.wait_until(lambda: self.starts(nap), what="its start")
         self.assertGreater(self.count("running"), 1)
         self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
@@ -243,7 +247,7 @@ class One(PluginTest):
         self.assertEqual((page["failures"], page["lost"], page["releases"]), (0, 0, 1), page)
         self.ok("cancel", nap)
         self.work()
-        self.assert_each_once(rest)
+        self.assert_each_once(before + rest)
 
     def test_a_handler_that_exits_in_a_drain_has_died_all_the_same(self):
         job, rest = self.do("nap-exit", at="prepare"), self.crowd(5)

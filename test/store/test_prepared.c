@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lib/fx.h"
@@ -84,7 +85,7 @@ static void rig_open(struct rig *r, struct fx *f, size_t batch)
 {
     const struct prepared_opts o = { .lane = &f->lane, .calls = &calls, .ctx = r,
                                      .env = &f->clock.env, .batch_max = batch,
-                                     .budget_us = 60 * SEC, .stop = &r->stop };
+                                     .batch_first = 4, .budget_us = 60 * SEC, .stop = &r->stop };
 
     r->f = f;
     r->p = prepared_new(&o);
@@ -525,14 +526,42 @@ END_TEST
 
 struct crew { struct death d; bool leased_too, kill_parent; char *id; enum outcome how; };
 
-static void runner(const struct fx *parent, struct crew *c, const char *id, int fd)
+static void hand_over(int sock, int fd, const char id[24])
+{
+    union { struct cmsghdr h; char room[CMSG_SPACE(sizeof(int))]; } u = { .room = {0} };
+    struct iovec iov = { (char *)(uintptr_t)id, 24 };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.room,
+                        .msg_controllen = sizeof u.room };
+
+    u.h.cmsg_level = SOL_SOCKET;
+    u.h.cmsg_type = SCM_RIGHTS;
+    u.h.cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(&u.h), &fd, sizeof fd);
+    ck_assert_int_eq(sendmsg(sock, &m, 0), 24);
+}
+
+static int taken_over(int sock, char id[24])
+{
+    union { struct cmsghdr h; char room[CMSG_SPACE(sizeof(int))]; } u = { .room = {0} };
+    struct iovec iov = { id, 24 };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.room,
+                        .msg_controllen = sizeof u.room };
+    int fd;
+
+    ck_assert_int_eq(recvmsg(sock, &m, 0), 24);
+    memcpy(&fd, CMSG_DATA(&u.h), sizeof fd);
+    return fd;
+}
+
+/* Forked before its supervisor opened the store: what was open then could not be opened here. */
+static void runner(const struct fx *parent, struct crew *c, int sock)
 {
     struct rig r = { .t = c->d.t };
     struct effect_report out;
     struct fx f = *parent;
+    char id[24];
 
-    f.st = NULL;
-    f.foreign = NULL;
+    const int fd = taken_over(sock, id);
     fx_open(&f);
     fx_ok(store_crew_attach(f.st, id, fd, &f.e), &f);
     rig_open(&r, &f, c->d.batch);
@@ -546,13 +575,16 @@ static void supervisor(struct fx *f, void *ctx)
     struct crew *c = ctx;
     struct reap_report rep;
     char id[24];
-    int fd = -1, status;
+    int fd = -1, status, socks[2];
 
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, socks), 0);
+    const pid_t pid = fork();
+    if (pid == 0) runner(f, c, socks[1]);
+    fx_open(f);
     fx_join(f);
     fx_ok(store_crew_join(f->st, id, &fd, &f->e), f);
     if (c->leased_too) (void)fx_claim_one(f);
-    const pid_t pid = fork();
-    if (pid == 0) runner(f, c, id, fd);
+    hand_over(socks[0], fd, id);
     status = fx_wait(pid);
     ck_assert(WIFSIGNALED(status));
     if (c->kill_parent) kill(getpid(), SIGKILL);
@@ -577,7 +609,7 @@ START_TEST(each_store_runner_that_dies_is_recovered_by_its_supervisor)
         c.how = timeout ? OUT_TIMEOUT : OUT_LOST;
         c.d.t->die_prepare = 3;
         fx_shut(&f);
-        fx_wait_ok(fx_child(&f, supervisor, &c));
+        fx_wait_ok(fx_child_bare(&f, supervisor, &c));
         fx_open(&f);
         fx_counters(&f, 1, 1, 0, 0, 1, 0);
         fx_counters(&f, 3, 1, timeout, !timeout, 0, 0);
@@ -598,7 +630,7 @@ START_TEST(each_store_runner_that_dies_with_its_supervisor_is_recovered_with_it)
         c.leased_too = company != 0;        /* the supervisor holds job 1 */
         c.d.t->die_prepare = 3;
         fx_shut(&f);
-        ck_assert(WIFSIGNALED(fx_wait(fx_child(&f, supervisor, &c))));
+        ck_assert(WIFSIGNALED(fx_wait(fx_child_bare(&f, supervisor, &c))));
         fx_open(&f);
         struct reap_report rep = fx_reap(&f, f.st);
         ck_assert_uint_eq(rep.charged, !company);

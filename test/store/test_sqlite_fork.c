@@ -271,7 +271,8 @@ static void refused(struct fx *f, enum pawl_rc rc, pid_t owner)
     char text[100];
 
     fx_is(rc, PAWL_BADARG, f);
-    snprintf(text, sizeof text, "opened by process %d; after fork() open a new one", (int)owner);
+    snprintf(text, sizeof text,
+             "opened by process %d; a child of fork() must not use it", (int)owner);
     ck_assert_msg(strstr(f->e.msg, text) != NULL, "%s", f->e.msg);
     memset(&f->e, 0, sizeof f->e);
 }

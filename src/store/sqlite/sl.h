@@ -67,12 +67,19 @@ struct sqlite {
     int64_t warned_wal_us;
     int64_t judge_at_us;       /* boot time before which nobody is judged frozen */
     uint64_t file_dev, file_ino; /* of the database, as opened */
+    bool noted;                  /* in sl_fork.c */
     struct log_gate reap_gate;
 };
 
 #define SL_WAIT_US 10000000 /* for other writers: a foreign one may hold the lock for 5 s */
 
 static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(void *)st; }
+
+/* sl_fork.c: files that were open in the process that forked this one. BADARG: this is one. */
+enum pawl_rc sl_fork_check(dev_t dev, ino_t ino, const char *path,
+                           struct pawl_error *e) PAWL_MUST_USE;
+void sl_fork_note(dev_t dev, ino_t ino);
+void sl_fork_forget(dev_t dev, ino_t ino);
 
 /* sl_conn.c: the connection */
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;

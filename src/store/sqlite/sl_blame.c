@@ -35,6 +35,7 @@ static enum pawl_rc find_blamed(struct reaper *r, int64_t id, int64_t runs, stru
         job->rank = sqlite3_column_int64(q, 2);
         job->run_at_us = sqlite3_column_int64(q, 3);
         job->n.runs = sqlite3_column_int64(q, 4);
+        job->token = job->n.runs + 1;
         job->n.failures = sqlite3_column_int64(q, 5);
         job->n.lost = sqlite3_column_int64(q, 6);
         job->n.releases = sqlite3_column_int64(q, 7);

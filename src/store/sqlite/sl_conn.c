@@ -274,6 +274,8 @@ static enum pawl_rc one_file(struct sqlite *sl, struct pawl_error *e)
                          " beside it and would be another one here; mount its directory", sl->path);
     sl->file_dev = sb.st_dev;
     sl->file_ino = sb.st_ino;
+    sl_fork_note(sl->file_dev, sl->file_ino);
+    sl->noted = true;
     return PAWL_OK;
 }
 
@@ -297,6 +299,9 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
 
     if (!create && stat(sl->path, &sb) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init", sl->path);
+    if (stat(sl->path, &sb) == 0 &&
+        (rc = sl_fork_check(sb.st_dev, sb.st_ino, sl->path, e)) != PAWL_OK)
+        return rc;
     if (sqlite3_open_v2(sl->path, &sl->db, flags, NULL) != SQLITE_OK) {
         rc = open_failed(sl, create, e);
         goto fail;
@@ -353,6 +358,9 @@ void sl_disconnect(struct sqlite *sl)
     if (sl->db != NULL)
         sqlite3_close_v2(sl->db);
     sl->db = NULL;
+    if (sl->noted)
+        sl_fork_forget(sl->file_dev, sl->file_ino);
+    sl->noted = false;
 }
 
 /* After an error that leaves the connection in doubt (a failed sync above all): never retry the

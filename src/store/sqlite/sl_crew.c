@@ -133,20 +133,20 @@ bool reap_in_hand(const struct side_worker *w)
     return phase == BLAME_COMMIT || (phase == BLAME_HAND && w->blame.hand < w->blame.n);
 }
 
-enum pawl_rc sl_reap_crew(struct store *st, const char *id, int signal, enum outcome how,
+enum pawl_rc sl_reap_crew(struct store *st, const char *id, int end, enum outcome how,
                           casualty_fn *judge, void *ctx, struct reap_report *out,
                           struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
     struct side_crew *c = side_crew_find(&sl->side, id);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = signal,
+    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
                         .worker = id };
     enum pawl_rc rc;
 
     memset(out, 0, sizeof *out);
     if (c == NULL)
         return pawl_fail(e, PAWL_BUG, "no runner %s of ours", id);
-    reap_runner_why(&r, "runner", signal, how);
+    reap_runner_why(&r, "runner", end, how);
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = reap_serial(&r, &c->w->blame, how, e)) == PAWL_OK)

@@ -116,7 +116,7 @@ enum pawl_rc reap_place(struct reaper *r, struct job *job, int64_t task_id, enum
 {
     struct policy policy;
     char name[LIMIT_NAME_BYTES + 1];
-    struct finding f = { .exit_code = -1, .signal = r->signal, .worker = r->worker,
+    struct finding f = { .exit_code = r->exit_code, .signal = r->signal, .worker = r->worker,
                          .started_at_us = job->started_at_us };
     enum pawl_rc rc;
 
@@ -344,7 +344,8 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
                      struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1 };
+    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
+        .exit_code = -1 };
     struct pawl_error local;
     const char **ids = NULL;
     size_t n = 0;
@@ -368,30 +369,32 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
     return rc;
 }
 
-void reap_runner_why(struct reaper *r, const char *what, int signal, enum outcome how)
+void reap_runner_why(struct reaper *r, const char *what, int end, enum outcome how)
 {
+    r->signal = end > 0 ? end : -1;
+    r->exit_code = end > 0 ? -1 : -end;
     if (how == OUT_TIMEOUT)
         snprintf(r->why, sizeof r->why, "ran past the hard limit; its %s was killed", what);
     else if (how == OUT_RELEASED)
         snprintf(r->why, sizeof r->why, "the worker ends; its %s was killed", what);
-    else if (signal > 0)
-        snprintf(r->why, sizeof r->why, "the %s was killed by signal %d", what, signal);
+    else if (end > 0)
+        snprintf(r->why, sizeof r->why, "the %s was killed by signal %d", what, end);
     else
-        snprintf(r->why, sizeof r->why, "the %s ended by itself", what);
+        snprintf(r->why, sizeof r->why, "the %s ended by itself, with exit code %d", what, -end);
 }
 
-enum pawl_rc sl_reap_runner(struct store *st, int signal, enum outcome how, casualty_fn *judge,
+enum pawl_rc sl_reap_runner(struct store *st, int end, enum outcome how, casualty_fn *judge,
                             void *ctx, struct reap_report *out, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = signal,
+    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
                         .worker = sl->side.id, .timeout = how == OUT_TIMEOUT };
     enum pawl_rc rc;
 
     assert(how == OUT_LOST || how == OUT_TIMEOUT);
     assert(sl->side.w != NULL && !sl->side.runner);
     memset(out, 0, sizeof *out);
-    reap_runner_why(&r, "effect runner", signal, how);
+    reap_runner_why(&r, "effect runner", end, how);
     if ((rc = sl_begin(sl, e)) != PAWL_OK)
         return rc;
     if ((rc = reap_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)

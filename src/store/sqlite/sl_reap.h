@@ -15,7 +15,7 @@ struct reaper {
     struct arena a;
     char why[160];
     const char *worker;
-    int signal;
+    int signal, exit_code;   /* of the process; -1: unknown */
     bool timeout;            /* the one in hand was killed at its hard limit */
 };
 
@@ -31,8 +31,8 @@ enum pawl_rc reap_blame(struct reaper *r, const struct side_blame *b, size_t lea
 /* A running row of the worker, taken under the lease it was read with. */
 enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
                            struct pawl_error *e) PAWL_MUST_USE;
-/* r->why of a runner that its supervisor saw die. */
-void reap_runner_why(struct reaper *r, const char *what, int signal, enum outcome how);
+/* r->why, signal and exit code of a runner that its supervisor saw die. */
+void reap_runner_why(struct reaper *r, const char *what, int end, enum outcome how);
 
 /* sl_crew.c: workers that run one job at a time. hand: what becomes of the one in hand. */
 enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outcome hand,
