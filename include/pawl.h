@@ -294,8 +294,8 @@ PAWL_CALL pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *checke
                      struct pawl_error *e);
 
 struct pawl_prune_opts {
-    int64_t done_older_us; /* <0: each task's own retention */
-    int64_t keys_older_us; /* <0: the default, 30 d after the end */
+    int64_t done_older_us; /* ended longer ago than this; 0: each task's retention. 1: all ended */
+    int64_t keys_older_us; /* keys of what goes now: kept so long after its end; 0: key_window */
     int64_t batch;         /* rows per transaction; 0 = default */
     bool dry_run;
 };

@@ -211,7 +211,7 @@ enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struc
                         struct pawl_error *e)
 {
     WITH_ERROR(e);
-    static const struct pawl_prune_opts defaults = {.done_older_us = -1, .keys_older_us = -1};
+    static const struct pawl_prune_opts defaults;
     struct pawl_pruned unused;
     enum pawl_rc rc = api_need_handle(p, e);
     if (rc != PAWL_OK) return rc;

@@ -73,17 +73,24 @@ static int check_run(struct cli *c)
     return x.n == 0 ? 0 : EXIT_NO;
 }
 
+/* 0 is the default there: "0s" is asked for as the shortest time there is. */
+static int older(struct cli *c, const char *name, int64_t *us)
+{
+    int x = cli_duration(c, name, us);
+    if (x == 0 && cli_opt(c, name) && *us == 0) *us = 1;
+    return x;
+}
+
 static int prune_run(struct cli *c)
 {
-    struct pawl_prune_opts how = {.done_older_us = -1, .keys_older_us = -1,
-                             .dry_run = cli_has(c, "dry-run")};
+    struct pawl_prune_opts how = {.dry_run = cli_has(c, "dry-run")};
     struct pawl_pruned r = {0};
     struct pawl_error e = {.rc = PAWL_OK};
     struct buf *b = &c->out;
     char j[32], k[32], a[32];
     int x;
-    if ((x = cli_duration(c, "done-older", &how.done_older_us)) != 0) return x;
-    if ((x = cli_duration(c, "keys-older", &how.keys_older_us)) != 0) return x;
+    if ((x = older(c, "done-older", &how.done_older_us)) != 0) return x;
+    if ((x = older(c, "keys-older", &how.keys_older_us)) != 0) return x;
     if ((x = cli_open(c)) != 0) return x;
     if (pawl_prune(c->pawl, &how, &r, &e) != PAWL_OK) return cli_fail(c, &e);
     if (c->json) {

@@ -270,5 +270,10 @@ enum pawl_rc store_prune(struct store *st, const struct pawl_prune_opts *how,
         return store_not_ours(st, e);
     if (how->batch < 0 || how->batch > 10000)
         return pawl_fail(e, PAWL_BADARG, "batch %lld: give 1..10000", (long long)how->batch);
+    if (how->done_older_us < 0 || how->keys_older_us < 0)
+        return pawl_fail(e, PAWL_BADARG, "%s_older_us %lld: 0 is the default, 1 all that has ended",
+                         how->done_older_us < 0 ? "done" : "keys",
+                         (long long)(how->done_older_us < 0 ? how->done_older_us
+                                                            : how->keys_older_us));
     return st->ops->prune(st, how, out, e);
 }

@@ -152,7 +152,7 @@ static void replay(struct fx *f, struct world *w)
 
 static void prune(struct fx *f, struct world *w)
 {
-    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 3 };
+    const struct pawl_prune_opts how = { .done_older_us = 1, .batch = 3 };
     struct pawl_pruned out;
     int tries = 0;
 

@@ -72,7 +72,7 @@ static enum pawl_rc halt(struct scene *s)
 }
 static enum pawl_rc prune(struct scene *s)
 {
-    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = 0 };
+    const struct pawl_prune_opts how = { .done_older_us = 1, .keys_older_us = 1 };
     struct pawl_pruned out;
 
     return store_prune(s->f->st, &how, &out, &s->f->e);
@@ -241,7 +241,7 @@ static void look_at_hand(struct fx *f, struct store *st, const struct job *job,
     (void)f;
     (void)found;
     (void)pinned;
-    ck_assert_int_eq(store_in_hand(st, &since), job->id);
+    ck_assert_int_eq(store_in_hand(st, NULL, &since), job->id);
     ck_assert_int_gt(since, 0);
     ck_assert_int_le(since, env_real()->mono_us(NULL));
 }
@@ -255,10 +255,10 @@ START_TEST(each_store_job_in_hand_is_seen_while_it_runs_only)
     for (int i = 0; i < 3; i++)
         fx_put(&f, "mail", "{}");
     f.on_run = look_at_hand;
-    ck_assert_int_eq(store_in_hand(f.st, &since), 0);
+    ck_assert_int_eq(store_in_hand(f.st, NULL, &since), 0);
     fx_drain(&f);
     ck_assert_int_eq(f.runs, 3);
-    ck_assert_int_eq(store_in_hand(f.st, &since), 0);
+    ck_assert_int_eq(store_in_hand(f.st, NULL, &since), 0);
     fx_end(&f);
 }
 END_TEST

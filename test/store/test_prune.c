@@ -19,10 +19,10 @@ static int64_t put_key(struct fx *f, const char *key)
     return fx_put_req(f, &r);
 }
 
-/* Prune all that ended up to now; keys by their window (keys < 0) or at once (0). */
+/* Prune all that ended up to now; keys by their window (keys 0) or at once (1). */
 static struct pawl_pruned prune(struct fx *f, int64_t keys, int64_t batch)
 {
-    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = keys,
+    const struct pawl_prune_opts how = { .done_older_us = 1, .keys_older_us = keys,
                                          .batch = batch };
     struct pawl_pruned out;
 
@@ -55,7 +55,7 @@ START_TEST(each_store_prune_takes_what_ended_and_nothing_else)
     late.run_at_us = f.clock.wall_us + 90 * DAY;
     const int64_t ready = fx_put_req(&f, &late);
     fx_add(&f, 60 * DAY);
-    const struct pawl_pruned p = prune(&f, 0, 0);
+    const struct pawl_pruned p = prune(&f, 1, 0);
     ck_assert_int_eq(p.jobs, 3);
     ck_assert_int_eq(p.keys, 3);
     ck_assert(!exists(&f, done) && !exists(&f, dropped) && !exists(&f, cancelled));
@@ -70,7 +70,7 @@ END_TEST
 
 START_TEST(each_store_retention_is_the_tasks_own)
 {
-    const struct pawl_prune_opts own = { .done_older_us = -1, .keys_older_us = -1 };
+    const struct pawl_prune_opts own = {0};
     struct policy p = fx_policy();
     struct pawl_pruned out;
     struct fx f;
@@ -104,12 +104,12 @@ START_TEST(each_store_prune_works_in_bounded_batches)
     fx_drain(&f);
     fx_add(&f, DAY);
     fx_arm("prune.batch", "error:3:1"); /* the fourth batch fails: the first three stay done */
-    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 10 };
+    const struct pawl_prune_opts how = { .done_older_us = 1, .batch = 10 };
     fx_is(store_prune(f.st, &how, &p, &f.e), PAWL_IO, &f);
     fx_disarm();
     ck_assert_int_eq(fx_stat(&f, "pruned"), 30);
     fx_check(&f);
-    p = prune(&f, -1, 10);
+    p = prune(&f, 0, 10);
     ck_assert_int_eq(p.jobs, 65);
     ck_assert_int_ge(p.batches, 7);
     ck_assert_int_eq(fx_stat(&f, "pruned"), 95);
@@ -120,7 +120,7 @@ END_TEST
 /* What waits costs a prune nothing, however much it is: no batch looks at it. */
 START_TEST(each_store_prune_does_not_look_at_what_waits)
 {
-    const struct pawl_prune_opts how = { .done_older_us = 0, .keys_older_us = -1, .batch = 5 };
+    const struct pawl_prune_opts how = { .done_older_us = 1, .batch = 5 };
     struct pawl_pruned out;
     struct fx f;
 
@@ -144,9 +144,9 @@ END_TEST
  * needs none; to take something does. */
 START_TEST(each_store_prune_asks_for_no_lock_when_nothing_goes)
 {
-    const struct pawl_prune_opts own = { .done_older_us = -1, .keys_older_us = -1 };
-    const struct pawl_prune_opts dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
-    const struct pawl_prune_opts all = { .done_older_us = 0, .keys_older_us = 0 };
+    const struct pawl_prune_opts own = {0};
+    const struct pawl_prune_opts dry = { .done_older_us = 1, .keys_older_us = 1, .dry_run = true };
+    const struct pawl_prune_opts all = { .done_older_us = 1, .keys_older_us = 1 };
     struct pawl_pruned out;
     struct fx f;
 
@@ -178,7 +178,7 @@ END_TEST
 
 START_TEST(each_store_dry_prune_counts_and_takes_nothing)
 {
-    const struct pawl_prune_opts dry = { .done_older_us = 0, .keys_older_us = 0, .dry_run = true };
+    const struct pawl_prune_opts dry = { .done_older_us = 1, .keys_older_us = 1, .dry_run = true };
     struct pawl_pruned out;
     struct fx f;
 
@@ -195,6 +195,76 @@ START_TEST(each_store_dry_prune_counts_and_takes_nothing)
 }
 END_TEST
 
+/* More of each than one batch holds; a key that an earlier prune left behind counts once. */
+START_TEST(each_store_dry_prune_counts_what_the_real_one_takes)
+{
+    struct pawl_prune_opts how = { .done_older_us = 1, .batch = 2 };
+    struct pawl_pruned dry, real;
+    char key[16];
+    struct fx f;
+
+    begin(&f, _i);
+    put_key(&f, "early");
+    fx_drain(&f);
+    fx_add(&f, DAY);
+    fx_ok(store_prune(f.st, &how, &real, &f.e), &f);
+    ck_assert_int_eq(real.jobs, 1);
+    ck_assert_int_eq(real.keys, 0);
+    for (int i = 0; i < 5; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        put_key(&f, key);
+    }
+    fx_put(&f, "mail", "{}");
+    struct job job = fx_claim_one(&f);
+    fx_settle(&f, &job, OUT_TRANSIENT);
+    fx_add(&f, DAY);
+    fx_drain(&f);
+    put_key(&f, "waits");
+    fx_add(&f, 60 * DAY);
+    for (int keys = 0; keys < 2; keys++) {
+        how.keys_older_us = keys == 0 ? 90 * DAY : 1;
+        how.dry_run = true;
+        fx_ok(store_prune(f.st, &how, &dry, &f.e), &f);
+        ck_assert_int_eq(fx_stat(&f, "done"), 6);
+        ck_assert_int_eq(dry.jobs, 6);
+        ck_assert_int_eq(dry.keys, keys == 0 ? 1 : 6);
+        ck_assert_int_eq(dry.attempts, 1);
+    }
+    how.dry_run = false;
+    fx_ok(store_prune(f.st, &how, &real, &f.e), &f);
+    ck_assert_int_eq(real.jobs, dry.jobs);
+    ck_assert_int_eq(real.keys, dry.keys);
+    ck_assert_int_eq(real.attempts, dry.attempts);
+    fx_end(&f);
+}
+END_TEST
+
+/* Zero is the default: each task's retention, each task's key_window. Below it is a mistake. */
+START_TEST(each_store_prune_of_zeros_keeps_what_the_policy_keeps)
+{
+    const struct pawl_prune_opts bad[] = { { .done_older_us = -1 }, { .keys_older_us = -1 } };
+    const struct pawl_prune_opts zero = {0};
+    const struct pawl_prune_opts far = { .done_older_us = 1, .keys_older_us = INT64_MAX };
+    struct pawl_pruned out;
+    struct fx f;
+
+    begin(&f, _i);
+    put_key(&f, "k");
+    fx_drain(&f);
+    fx_add(&f, DAY);
+    fx_ok(store_prune(f.st, &zero, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs + out.keys, 0);
+    for (size_t i = 0; i < UT_N(bad); i++)
+        fx_is(store_prune(f.st, &bad[i], &out, &f.e), PAWL_BADARG, &f);
+    fx_ok(store_prune(f.st, &far, &out, &f.e), &f);
+    ck_assert_int_eq(out.jobs, 1);
+    fx_add(&f, 3650 * DAY);
+    fx_ok(store_prune(f.st, &zero, &out, &f.e), &f);
+    ck_assert_int_eq(out.keys, 0);
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_attempts_go_with_their_job)
 {
     struct fx f;
@@ -206,7 +276,7 @@ START_TEST(each_store_attempts_go_with_their_job)
     fx_drain(&f);
     ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_attempt"), 1);
     fx_add(&f, DAY);
-    ck_assert_int_eq(prune(&f, -1, 0).attempts, 1);
+    ck_assert_int_eq(prune(&f, 0, 0).attempts, 1);
     ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_attempt"), 0);
     fx_end(&f);
 }
@@ -232,7 +302,7 @@ START_TEST(each_store_duplicate_after_a_prune_is_absorbed_at_every_door)
         struct settle s = fx_decided(&f, &job, &found);
         fx_ok(fx_turn(&f, &s, 1), &f);
         fx_add(&f, DAY);
-        ck_assert_int_eq(prune(&f, -1, 0).jobs, 1);
+        ck_assert_int_eq(prune(&f, 0, 0).jobs, 1);
         ck_assert(!exists(&f, id));
         struct pawl_enqueued d = fx_dup(&f, &r);
         ck_assert_int_eq(d.id, id);
@@ -266,10 +336,10 @@ START_TEST(each_store_key_expires_after_its_window_counted_from_the_end)
     fx_add(&f, 20 * DAY); /* it waited long: that is not part of the window */
     fx_drain(&f);
     fx_add(&f, 30 * DAY - 1);
-    ck_assert_int_eq(prune(&f, -1, 0).keys, 0);
+    ck_assert_int_eq(prune(&f, 0, 0).keys, 0);
     ck_assert_int_eq(fx_dup(&f, &r).id, id);
     fx_add(&f, 1);
-    ck_assert_int_eq(prune(&f, -1, 0).keys, 1);
+    ck_assert_int_eq(prune(&f, 0, 0).keys, 1);
     ck_assert_int_ne(fx_put_req(&f, &r), id); /* a new operation, and ids are never used again */
     fx_end(&f);
 }
@@ -283,7 +353,7 @@ START_TEST(each_store_ids_are_never_used_again)
     const int64_t a = fx_put(&f, "mail", "{}");
     fx_drain(&f);
     fx_add(&f, DAY);
-    ck_assert_int_eq(prune(&f, 0, 0).jobs, 1);
+    ck_assert_int_eq(prune(&f, 1, 0).jobs, 1);
     ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_job"), 0);
     const int64_t b = fx_put(&f, "mail", "{}");
     ck_assert_int_gt(b, a);
@@ -316,10 +386,10 @@ START_TEST(each_store_chain_goes_whole_when_all_of_it_has_ended)
     fx_ok(store_replay(f.st, first, &plain, &second, &f.e), &f);
     fx_drain(&f);
     fx_add(&f, DAY);
-    ck_assert_int_eq(prune(&f, -1, 0).jobs, 0); /* a dead one is kept until a person lets it go */
+    ck_assert_int_eq(prune(&f, 0, 0).jobs, 0); /* a dead one is kept until a person lets it go */
     fx_ok(store_discard(f.st, first, "done again", &f.e), &f);
     fx_add(&f, DAY);
-    ck_assert_int_eq(prune(&f, -1, 0).jobs, 2);
+    ck_assert_int_eq(prune(&f, 0, 0).jobs, 2);
     const struct pawl_enqueued d = fx_dup(&f, &r);
     ck_assert_int_eq(d.state, PAWL_STATE_DONE); /* what the newest came to */
     fx_end(&f);
@@ -344,13 +414,13 @@ START_TEST(each_store_chain_with_a_living_member_stays)
     fx_ok(store_cancel(f.st, third, &s, &f.e), &f);
     fx_ok(store_discard(f.st, first, "enough", &f.e), &f);
     fx_add(&f, 60 * DAY);
-    const struct pawl_pruned p = prune(&f, 0, 0);
+    const struct pawl_pruned p = prune(&f, 1, 0);
     ck_assert_int_eq(p.jobs, 0);
     ck_assert_int_eq(p.keys, 0);
     fx_check(&f);
     ck_assert_int_eq(fx_settle(&f, &living, OUT_DONE), SETTLE_OK);
     fx_add(&f, 60 * DAY);
-    ck_assert_int_eq(prune(&f, 0, 0).jobs, 3);
+    ck_assert_int_eq(prune(&f, 1, 0).jobs, 3);
     fx_end(&f);
 }
 END_TEST
@@ -415,6 +485,8 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_prune_does_not_look_at_what_waits);
     FX_ADD(tc, each_store_prune_asks_for_no_lock_when_nothing_goes);
     FX_ADD(tc, each_store_dry_prune_counts_and_takes_nothing);
+    FX_ADD(tc, each_store_dry_prune_counts_what_the_real_one_takes);
+    FX_ADD(tc, each_store_prune_of_zeros_keeps_what_the_policy_keeps);
     FX_ADD(tc, each_store_attempts_go_with_their_job);
     FX_ADD(tc, each_store_duplicate_after_a_prune_is_absorbed_at_every_door);
     FX_ADD(tc, each_store_key_expires_after_its_window_counted_from_the_end);

@@ -314,7 +314,7 @@ END_TEST
 /* The guard outlives the job that moved it: after a prune, equal versions compare by hash. */
 START_TEST(each_store_guard_survives_prune)
 {
-    const struct pawl_prune_opts all = { .done_older_us = 0, .keys_older_us = 0 };
+    const struct pawl_prune_opts all = { .done_older_us = 1, .keys_older_us = 1 };
     struct pawl_pruned out;
     struct fx f;
 

@@ -128,7 +128,7 @@ static void checks(struct scene *s)
 static void writes(struct scene *s)
 {
     const struct pawl_request r = {.task = "away"};
-    const struct pawl_prune_opts how = {.done_older_us = -1, .keys_older_us = -1};
+    const struct pawl_prune_opts how = {0};
     const struct pawl_replay again = {.again_reason = "a test"};
     struct pawl_enqueued out;
     struct pawl_pruned pruned;

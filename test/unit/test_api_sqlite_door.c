@@ -74,7 +74,7 @@ END_TEST
 START_TEST(test_the_answer_for_a_pruned_job)
 {
     const struct pawl_request r = {.task = "t", .key = "k"};
-    const struct pawl_prune_opts all = {.done_older_us = 0, .keys_older_us = -1};
+    const struct pawl_prune_opts all = {.done_older_us = 1};
     struct pawl_enqueued a, b;
     struct pawl_pruned pruned;
     struct cfx f;

@@ -42,9 +42,15 @@ struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, ha
 
 static bool old_enough(const struct pawl_prune_opts *how, const struct root *r, int64_t now_us)
 {
-    const int64_t keep = how->done_older_us >= 0 ? how->done_older_us : r->retention_us;
+    const int64_t keep = how->done_older_us > 0 ? how->done_older_us : r->retention_us;
 
     return r->ended_at_us != 0 && r->ended_at_us <= now_us - keep;
+}
+
+static int64_t key_expires_at(const struct root *r)
+{
+    return r->key_us < LIMIT_INSTANT_MAX_US - r->ended_at_us ? r->ended_at_us + r->key_us
+                                                              : LIMIT_INSTANT_MAX_US;
 }
 
 static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune_opts *how,
@@ -66,7 +72,7 @@ static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune_
     r->bytes = sqlite3_column_bytes(q, 6);
     r->keyed = sqlite3_column_int(q, 7) != 0;
     r->retention_us = p.retention_us;
-    r->key_us = how->keys_older_us >= 0 ? how->keys_older_us : p.key_window_us;
+    r->key_us = how->keys_older_us > 0 ? how->keys_older_us : p.key_window_us;
     r->go = sqlite3_column_int(q, 9) == 0 && old_enough(how, r, now_us);
     if (r->go && r->keyed)
         r->hash = args_hash((const char *)sqlite3_column_text(q, 6), (size_t)r->bytes);
@@ -104,18 +110,19 @@ static enum pawl_rc to_ledger(struct sqlite *sl, const struct root *r, struct pa
     sqlite3_bind_int64(q, 3, r->bytes);
     sl_text(q, 4, r->state);
     sl_text(q, 5, r->result);
-    sqlite3_bind_int64(q, 6, r->ended_at_us + r->key_us);
+    sqlite3_bind_int64(q, 6, key_expires_at(r));
     rc = sl_run(sl, q, e);
     sqlite3_finalize(q);
     return rc;
 }
 
-static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
-                                 struct pawl_error *e)
-{
 #define MEMBERS                                                                       \
     "IN (SELECT id FROM pawl_x_job WHERE id = ?1"                                     \
     " UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
+
+static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
+                                 struct pawl_error *e)
+{
     static const char *const places[] = {
         "DELETE FROM pawl_x_done WHERE job_id " MEMBERS,
         "DELETE FROM pawl_x_dead WHERE job_id " MEMBERS,
@@ -134,8 +141,30 @@ static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct
         rc = exec_ids(sl, "DELETE FROM pawl_x_job WHERE id " MEMBERS, r->id, &jobs, e);
     out->jobs += jobs;
     return rc == PAWL_OK ? sl_count(sl, "pruned", jobs, e) : rc;
-#undef MEMBERS
 }
+
+/* What remove_chain would take, and prune_keys of it thereafter. */
+static enum pawl_rc count_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
+                                struct pawl_error *e)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    enum pawl_rc rc;
+
+    if (sqlite3_prepare_v2(sl->db, "SELECT (SELECT count(*) FROM pawl_x_job WHERE id " MEMBERS "),"
+                           " (SELECT count(*) FROM pawl_x_attempt WHERE job_id " MEMBERS ")", -1,
+                           &q, NULL) != SQLITE_OK)
+        return sl_fail(sl, e, "prune");
+    sqlite3_bind_int64(q, 1, r->id);
+    if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+        out->jobs += sqlite3_column_int64(q, 0);
+        out->attempts += sqlite3_column_int64(q, 1);
+        out->keys += r->keyed && key_expires_at(r) <= sl->env->wall_us(sl->env->ctx);
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+#undef MEMBERS
 
 /* One batch of roots, as they are now. */
 struct batch { struct root *roots; int64_t n, gone; };
@@ -199,9 +228,10 @@ static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune_opts 
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = read_batch(sl, how, *after, room, &a, &b, e)) != PAWL_OK)
         goto out;
-    if (how->dry_run)
-        out->jobs += b.gone;
-    else if (b.gone > 0)
+    for (int64_t i = 0; how->dry_run && i < b.n && rc == PAWL_OK; i++)
+        if (b.roots[i].go)
+            rc = count_chain(sl, &b.roots[i], out, e);
+    if (!how->dry_run && b.gone > 0)
         rc = remove_batch(sl, how, *after, room, &a, &b, out, e);
     if (b.n > 0)
         *after = b.roots[b.n - 1].id;
@@ -267,14 +297,18 @@ static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune_opts *
     int64_t n = batch;
     enum pawl_rc rc = PAWL_OK;
 
+    if (how->dry_run) { /* all at once, beside those of count_chain; -1: without a limit */
+        rc = finds(sl, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, -1, &n, e);
+        if (rc == PAWL_OK)
+            out->keys += n;
+        return rc;
+    }
     while (rc == PAWL_OK && n == batch) {
         rc = finds(sl, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, batch, &n, e);
-        if (rc == PAWL_OK && n > 0 && !how->dry_run)
+        if (rc == PAWL_OK && n > 0)
             rc = remove_keys(sl, now_us, batch, &n, e);
         if (rc == PAWL_OK)
             out->keys += n;
-        if (how->dry_run)
-            break;
     }
     return rc;
 }
