@@ -347,11 +347,11 @@ void store_patience(struct store *st, int64_t wait_us)
     st->ops->patience(st, wait_us);
 }
 
-int64_t store_in_hand(struct store *st, int64_t *since_us)
+int64_t store_in_hand(struct store *st, const char *crew, int64_t *since_us)
 {
     if (!store_is_ours(st))
         return 0;
-    return st->ops->in_hand(st, since_us);
+    return st->ops->in_hand(st, crew, since_us);
 }
 
 enum pawl_rc store_maintain(struct store *st, struct pawl_error *e)

@@ -102,7 +102,7 @@ struct store_ops {
                             struct pawl_error *);
     void (*patience)(struct store *, int64_t);
     enum pawl_rc (*maintain)(struct store *, struct pawl_error *);
-    int64_t (*in_hand)(struct store *, int64_t *);
+    int64_t (*in_hand)(struct store *, const char *, int64_t *);
 };
 
 /* The head of every engine's store. */

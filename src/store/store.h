@@ -316,9 +316,10 @@ enum pawl_rc store_pending(struct store *st, const struct lane *lane, struct pen
 /* How long a transaction waits for other writers before BUSY. 10 s after open: for people; a
  * supervisor takes less, so that its children's time limits hold while a foreign writer sits. */
 void store_patience(struct store *st, int64_t wait_us);
-/* In the supervisor: the job that this worker's effect runner is on, and since when (monotonic).
- * 0: none, or it is over. A look at shared memory: never waits. */
-int64_t store_in_hand(struct store *st, int64_t *since_us);
+/* In the supervisor: the job that this worker's effect runner is on, or its runner `crew` (the id
+ * of store_crew_join; NULL: the effect runner), and since when (monotonic). 0: none, or it is over.
+ * A look at shared memory: never waits. */
+int64_t store_in_hand(struct store *st, const char *crew, int64_t *since_us);
 void store_engine(char *buf, size_t n);  /* pawl_engine */
 /* Checkpoint if due, shrink the log, warn about what hinders. Call about once a second. */
 enum pawl_rc store_maintain(struct store *st, struct pawl_error *e) PAWL_MUST_USE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* partner_effect.c - what the supervisor asks of the effect runner alone: to hold still, and what
- * it is on.
+/* partner_effect.c - what the supervisor asks of the effect runner alone: to hold still; and what
+ * each runner is on.
  *
  * Keeps: the runner holds still while a leased suspect runs; a job that stays past its hard limit
  *        and past the runner's own watchdog ends with its runner.
@@ -36,15 +36,21 @@ void partner_arbitrate(struct sup *s)
     }
 }
 
-/* --- what it is on --- */
+/* --- what they are on --- */
+
+static int64_t in_hand(const struct sup *s, const struct partner *p, int64_t now_us,
+                       int64_t *for_us)
+{
+    int64_t since_us = 0, job = 0;
+
+    if (partner_lives(p)) job = store_in_hand(s->st, p->id[0] != '\0' ? p->id : NULL, &since_us);
+    *for_us = job != 0 && now_us > since_us ? now_us - since_us : 0;
+    return job;
+}
 
 int64_t partner_job(const struct sup *s, int64_t now_us, int64_t *for_us)
 {
-    int64_t since_us = 0, job;
-
-    job = partner_lives(&s->partner) ? store_in_hand(s->st, &since_us) : 0;
-    *for_us = job != 0 && now_us > since_us ? now_us - since_us : 0;
-    return job;
+    return in_hand(s, &s->partner, now_us, for_us);
 }
 
 static bool take_task(void *ctx, const struct pawl_job *job)
@@ -53,21 +59,17 @@ static bool take_task(void *ctx, const struct pawl_job *job)
     return false;
 }
 
-static int64_t limit_of(const struct sup *s, const char *task)
+static int64_t limit_of(const struct lane *l, const char *task)
 {
-    const struct lane *l = &s->lanes.effect.lane;
-
     for (size_t i = 0; i < l->tasks_n; i++) {
         if (strcmp(l->tasks[i].name, task) == 0) return l->tasks[i].policy.hard_limit_us;
     }
     return 0;
 }
 
-/* A handler may have turned the watchdog's signal off. */
-static void end_late(struct sup *s, int64_t job, int64_t for_us)
+/* A handler may have turned the watchdog's signal or timer off, or stopped its process. */
+static void end_late(struct sup *s, struct partner *p, int64_t job, int64_t for_us)
 {
-    struct partner *p = &s->partner;
-
     if (p->late || p->long_limit_us <= 0 || for_us < p->long_limit_us + BEYOND_US) return;
     p->late = true;
     log_line(LOG_ERROR, "runner.late", "s:worker", s->id, "d:job", job, "t:for", for_us,
@@ -76,21 +78,29 @@ static void end_late(struct sup *s, int64_t job, int64_t for_us)
     (void)kill(p->pid, SIGKILL);
 }
 
-void partner_watch(struct sup *s, int64_t now_us)
+static void watch_one(struct sup *s, struct partner *p, int64_t now_us)
 {
+    const bool effect = p == &s->partner;
     char task[LIMIT_NAME_BYTES + 1] = "?";
     struct pawl_error e = {0};
-    int64_t for_us = 0, job = partner_job(s, now_us, &for_us);
+    int64_t for_us = 0, job = in_hand(s, p, now_us, &for_us);
 
     if (job == 0 || for_us < LONG_US) return;
-    if (s->partner.long_since_us == now_us - for_us) {
-        end_late(s, job, for_us);
+    if (p->long_since_us == now_us - for_us) {
+        end_late(s, p, job, for_us);
         return;
     }
-    s->partner.long_since_us = now_us - for_us;
+    p->long_since_us = now_us - for_us;
     if (store_job(s->st, job, take_task, task, &e) != PAWL_OK) task[0] = '?', task[1] = '\0';
-    s->partner.long_limit_us = limit_of(s, task);
+    p->long_limit_us = limit_of(effect ? &s->lanes.effect.lane : &s->lanes.prepared.lane, task);
+    if (!effect) return; /* that a prepare takes long is its right, and harms nobody */
     log_line(LOG_WARN, "effect.long", "s:worker", s->id, "d:job", job, "s:task", task, "t:for",
-             for_us, "i:runner_pid", (int64_t)s->partner.pid, "s:why",
+             for_us, "i:runner_pid", (int64_t)p->pid, "s:why",
              "it holds the store's write lock; its hard_limit ends it", NULL);
+}
+
+void partner_watch(struct sup *s, int64_t now_us)
+{
+    watch_one(s, &s->partner, now_us);
+    for (size_t i = 0; i < s->crew_n; i++) watch_one(s, &s->crew[i], now_us);
 }

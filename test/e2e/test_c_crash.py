@@ -93,6 +93,12 @@ class Poison:
 class EffectPoison(Poison, PluginTest):
     policy = "hard_limit = 1s\nmax_retries = 1\nbackoff = 10ms..20ms"
 
+
+class Deaf:
+    """A handler that turns the watchdog of its runner off, and never ends."""
+    at = "apply"
+    policy = "hard_limit = 1s\nmax_retries = 1\nbackoff = 10ms..20ms"
+
     def test_watchdog_that_was_turned_off_is_missed_by_the_supervisor(self):
         compile_plugin(self.dir, "acts", ACTS.replace(
             "static volatile int zero;", "static volatile int zero;\n"
@@ -100,12 +106,24 @@ class EffectPoison(Poison, PluginTest):
             " sigprocmask(SIG_SETMASK, &all, NULL); }").replace(
                 'if (strcmp(what, "loop") == 0)', 'if (strcmp(what, "loop") == 0) deaf();\n'
                 '    if (strcmp(what, "loop") == 0)'))
-        bad = self.do("loop", "--max-retries", "0")
+        bad = self.do("loop", "--max-retries", "0", at=self.at)
         rest = self.crowd(3)
         done = self.work(timeout=60)
         self.assertEqual(self.job(bad)["dead_class"], "exhausted")
         self.assertIn("event=runner.late", done.err)
         self.assert_each_once(rest)
+
+
+class EffectDeaf(Deaf, PluginTest):
+    pass
+
+
+class PrepareDeaf(Deaf, PluginTest):
+    handler, at = "staged", "prepare"
+
+
+class ApplyDeaf(Deaf, PluginTest):
+    handler = "staged"
 
 
 class PreparePoison(Poison, PluginTest):

@@ -381,6 +381,7 @@ START_TEST(sqlite_slots_of_another_boot_are_made_anew)
     fx_wait_ok(a->pid);
     struct mail *m = ct_side(&f)->mail;
     m->h.boot[0] ^= 1;
+    atomic_store(&m->h.uptime_us, INT64_MAX); /* the machine was restarted since */
     atomic_store(&m->h.posted, UINT64_MAX);
     atomic_store(&m->h.taken, UINT64_MAX);
     for (int i = 0; i < MAIL_SLOTS; i++) {
@@ -392,6 +393,34 @@ START_TEST(sqlite_slots_of_another_boot_are_made_anew)
     for (int i = 0; i < MAIL_SLOTS; i++)
         ck_assert_uint_eq(atomic_load(&m->slot[i].s.who), 0);
     ck_assert_int_eq(fx_stat(&f, "accepted"), 3);
+    fx_end(&f);
+}
+END_TEST
+
+/* Containers may have boot ids of their own: what their producers wait for must stay. */
+START_TEST(sqlite_slots_of_a_container_beside_us_are_left_alone)
+{
+    struct ask *a = fx_shared(sizeof *a);
+    struct fx f;
+
+    fx_begin(&f, 0);
+    fx_task(&f, "mail");
+    a->r = fx_req("mail", NULL, "[1]");
+    leave_all(&f, a, 1);
+    fx_put(&f, "mail", "\"own\"");
+    fx_wait_ok(a->pid);
+    struct mail *m = ct_side(&f)->mail;
+    m->h.boot[0] ^= 1;
+    atomic_store(&m->slot[5].s.who, who_self());
+    atomic_store(&m->slot[5].s.state, 3 * MAIL_USE | MAIL_DONE); /* stored, and not yet read */
+    atomic_store(&m->h.posted, 1);
+    fx_put(&f, "mail", "\"own\"");
+    ck_assert_uint_eq(atomic_load(&m->slot[5].s.state), 3 * MAIL_USE | MAIL_DONE);
+    atomic_store(&m->slot[5].s.who, 0);
+    atomic_store(&m->h.posted, 1);
+    fx_put(&f, "mail", "\"own\"");                              /* nobody waits: made anew */
+    ck_assert_uint_eq(atomic_load(&m->slot[5].s.state), 4 * MAIL_USE);
+    ck_assert_int_eq(fx_stat(&f, "accepted"), 4);
     fx_end(&f);
 }
 END_TEST
@@ -553,6 +582,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, sqlite_noise_in_the_slots_hurts_nobody);
     tcase_add_test(tc, sqlite_torn_request_is_not_executed);
     tcase_add_test(tc, sqlite_slots_of_another_boot_are_made_anew);
+    tcase_add_test(tc, sqlite_slots_of_a_container_beside_us_are_left_alone);
     tcase_add_test(tc, sqlite_slots_of_the_dead_are_free_again);
     FX_ADD(tc, each_store_many_producers_at_once_lose_and_double_nothing);
     FX_ADD(tc, each_store_threads_with_a_handle_each_are_many_producers);

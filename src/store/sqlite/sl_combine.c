@@ -33,11 +33,13 @@ static bool usable(struct sqlite *sl, bool reset)
         return false;
     if (mail_fits_file(s->mail, s->boot, sl->file_dev, sl->file_ino))
         return true;
-    if (reset) {
-        assert(s->held);
-        mail_reset(s->mail, s->boot, sl->file_dev, sl->file_ino);
-    }
-    return reset;
+    const int64_t uptime_us = env_real()->boot_us(env_real()->ctx);
+
+    if (!reset || !mail_may_reset(s->mail, s->who, uptime_us))
+        return false;
+    assert(s->held);
+    mail_reset(s->mail, s->boot, sl->file_dev, sl->file_ino, uptime_us);
+    return true;
 }
 
 /* --- who holds the side lock --- */

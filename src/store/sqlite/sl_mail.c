@@ -45,7 +45,20 @@ bool mail_fits_file(const struct mail *m, const char *boot, uint64_t dev, uint64
            strncmp(m->h.boot, boot, sizeof m->h.boot) == 0;
 }
 
-void mail_reset(struct mail *m, const char *boot, uint64_t dev, uint64_t ino)
+bool mail_may_reset(const struct mail *m, uint64_t self, int64_t uptime_us)
+{
+    if (m->h.magic != MAIL_MAGIC || atomic_load(&m->h.uptime_us) > uptime_us)
+        return true; /* never used; or before a restart of the machine */
+    for (int i = 0; i < MAIL_SLOTS; i++) {
+        const uint64_t who = atomic_load(&m->slot[i].s.who);
+
+        if (who != 0 && !who_dead(who, self))
+            return false;
+    }
+    return true;
+}
+
+void mail_reset(struct mail *m, const char *boot, uint64_t dev, uint64_t ino, int64_t uptime_us)
 {
     m->h.magic = 0;
     atomic_thread_fence(memory_order_seq_cst);
@@ -60,6 +73,7 @@ void mail_reset(struct mail *m, const char *boot, uint64_t dev, uint64_t ino)
     atomic_store(&m->h.taken, 0);
     atomic_store(&m->h.full, 0);
     atomic_store(&m->h.swept_us, 0);
+    atomic_store(&m->h.uptime_us, uptime_us);
     m->h.dev = dev;
     m->h.ino = ino;
     memset(m->h.boot, 0, sizeof m->h.boot);

@@ -63,6 +63,7 @@ struct mail_head {
     _Atomic uint64_t taken;      /* slots that a holder has in hand, or had when it died */
     _Atomic uint32_t full;       /* somebody found no slot: look for those of the dead */
     _Atomic int64_t swept_us;
+    _Atomic int64_t uptime_us;   /* CLOCK_BOOTTIME of the last reset */
 };
 struct mail {
     union { struct mail_head h; char page[4096]; };
@@ -71,7 +72,11 @@ struct mail {
 
 /* Written in this boot, for this file? Else mail_reset, by the holder of the side lock. */
 bool mail_fits_file(const struct mail *m, const char *boot, uint64_t dev, uint64_t ino);
-void mail_reset(struct mail *m, const char *boot, uint64_t dev, uint64_t ino);
+void mail_reset(struct mail *m, const char *boot, uint64_t dev, uint64_t ino, int64_t uptime_us);
+/* May what does not fit be made anew? Only when nobody can be waiting for what is in it. Containers
+ * of one machine may see boot ids of their own: a reset would take from the others' producers that
+ * their requests were stored. */
+bool mail_may_reset(const struct mail *m, uint64_t self, int64_t uptime_us);
 static inline bool mail_waiting(struct mail *m)
 {
     return m != NULL && atomic_load(&m->h.posted) != 0;

@@ -170,9 +170,12 @@ static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
     return PAWL_OK;
 }
 
-static int64_t op_in_hand(struct store *st, int64_t *since_us)
+static int64_t op_in_hand(struct store *st, const char *crew, int64_t *since_us)
 {
-    return side_in_hand(&sl_of(st)->side, since_us);
+    struct side *s = &sl_of(st)->side;
+    const struct side_crew *c = crew != NULL ? side_crew_find(s, crew) : NULL;
+
+    return side_in_hand(c != NULL ? c->w : crew == NULL ? s->w : NULL, since_us);
 }
 
 static void op_patience(struct store *st, int64_t wait_us) { sl_of(st)->wait_us = wait_us; }

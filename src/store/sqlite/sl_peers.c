@@ -324,12 +324,13 @@ void side_blame_hand(struct side *s, uint32_t i)
     atomic_store(&s->w->blame.phase, BLAME_HAND);
 }
 
-int64_t side_in_hand(const struct side *s, int64_t *since_us)
+int64_t side_in_hand(const struct side_worker *w, int64_t *since_us)
 {
-    const struct side_blame *b = s->w != NULL ? &s->w->blame : NULL;
+    const struct side_blame *b = w != NULL ? &w->blame : NULL;
 
     *since_us = 0;
-    if (b == NULL || atomic_load(&b->phase) == BLAME_IDLE || b->hand >= LIMIT_BATCH)
+    if (b == NULL || atomic_load(&b->phase) == BLAME_IDLE || b->hand >= LIMIT_BATCH ||
+        b->hand >= b->n)
         return 0;
     *since_us = atomic_load(&b->hand_us);
     return b->jobs[b->hand].id;

@@ -143,7 +143,7 @@ void side_blame_batch(struct side *s, enum blame_kind kind, uint64_t nonce, bool
 void side_blame_job(struct side *s, uint32_t i, int64_t id, int64_t runs); /* fills the list */
 void side_blame_hand(struct side *s, uint32_t i);
 /* The job in hand of our worker's runner: its id and since when (monotonic); 0: none. */
-int64_t side_in_hand(const struct side *s, int64_t *since_us);
+int64_t side_in_hand(const struct side_worker *w, int64_t *since_us);
 void side_blame_commit(struct side *s);
 void side_blame_clear(struct side *s);
 
