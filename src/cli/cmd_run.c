@@ -2,8 +2,8 @@
 /* cmd_run.c - pawl run: one task's handler in the foreground, with no queue and no job.
  *
  * exec: one child, as a worker would start it. sql: one transaction, rolled back with --dry-run or
- * when the statements fail. c: the plugin is loaded into this very process, prepare runs, then
- * apply in such a transaction. The version guard and the retries of a policy play no part.
+ * when the statements fail. c: prepare, then apply in such a transaction, in a child (cmd_run_c.c).
+ * The version guard and the retries of a policy play no part.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -14,14 +14,12 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/cmd_run_c.h"
 #include "core/limits.h"
 #include "core/rules.h"
-#include "handler/c.h"
-#include "handler/c_plugin.h"
 #include "handler/handler.h"
 #include "store/store.h"
 
@@ -138,9 +136,9 @@ static int run_exec(struct cli *c, const struct conf_task *t, const struct job *
     return 0;
 }
 
-/* --- sql and c: in a transaction --- */
+/* --- sql: in a transaction --- */
 
-static int open_store(struct cli *c, struct store **st)
+int run_open_store(struct cli *c, struct store **st)
 {
     struct pawl_error e = {.rc = PAWL_OK};
     const char *url = NULL;
@@ -160,7 +158,7 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
     struct sql_task *task = NULL;
     struct store *st = NULL;
     bool pinned = true, fine;
-    int x = open_store(c, &st);
+    int x = run_open_store(c, &st);
 
     if (x != 0) return x;
     if (sql_task_open(st, c->conf, t, &task, &e) != PAWL_OK
@@ -173,61 +171,6 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
         if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) x = cli_fail(c, &e);
     }
     sql_task_close(&task);
-    store_close(&st);
-    return x;
-}
-
-/* One Ctrl-C asks the handler to stop, a second one ends the process. */
-static void catch_once(int sig)
-{
-    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
-
-    (void)sigemptyset(&a.sa_mask);
-    (void)sigaction(sig, &a, NULL);
-}
-
-static int apply_c(struct cli *c, struct c_host *host, const struct c_task *task,
-                   const struct lane_task *lt, const struct job *job, struct store *st, void *plan,
-                   bool dry, struct finding *f)
-{
-    struct pawl_error e = {.rc = PAWL_OK};
-    bool pinned = true, fine;
-
-    if (store_scratch_begin(st, &e) != PAWL_OK) return cli_fail(c, &e);
-    c_apply(host, task, lt, job, plan, &c->arena, f, &pinned);
-    fine = f->outcome == OUT_DONE;
-    if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) return cli_fail(c, &e);
-    return 0;
-}
-
-static int run_c(struct cli *c, struct conf_task *t, const struct job *job, bool dry,
-                 struct finding *f)
-{
-    struct c_host_opts ho = {.env = env_real(), .stop = &interrupts, .worker = "run"};
-    struct lane_task lt = {.name = t->name, .policy = t->policy};
-    struct log_conf log = {.level = LOG_INFO, .json = c->json, .fd = STDERR_FILENO};
-    struct pawl_error e = {.rc = PAWL_OK};
-    struct c_task task = {0};
-    struct c_host *host = NULL;
-    struct store *st = NULL;
-    void *plan = NULL;
-    int x;
-
-    log_setup(&log); /* what the handler says with pawl_run_log */
-    if (c_plugin_load(c->conf, t, &task.handler, &e) != PAWL_OK) return cli_fail(c, &e);
-    lt.policy = t->policy;
-    if ((x = open_store(c, &st)) != 0) return x;
-    if ((host = c_host_new(st, &ho)) == NULL) {
-        store_close(&st);
-        return cli_error(c, EXIT_TEMPFAIL, "out of memory");
-    }
-    catch_once(SIGINT);
-    catch_once(SIGTERM);
-    c_prepare(host, &task, &lt, job, &plan, &c->arena, f);
-    if (f->outcome == OUT_DONE) x = apply_c(c, host, &task, &lt, job, st, plan, dry, f);
-    c_drop(host, &task, &lt, job, plan);
-    (void)fflush(stdout); /* what the handler printed comes before what we say of it */
-    c_host_free(&host);
     store_close(&st);
     return x;
 }

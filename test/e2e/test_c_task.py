@@ -126,6 +126,23 @@ class Answers:
         self.assertEqual(self.sql("SELECT key FROM pawl_jobs"), [("follow-up",)])
         self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(4,)])
 
+    def test_run_by_hand_says_how_the_handler_ended_its_process(self):
+        for what, text, number in (
+                ("segv", "was killed by signal 11", ("signal", 11)),
+                ("abort", "was killed by signal 6", ("signal", 6)),
+                ("kill", "was killed by signal 9", ("signal", 9)),
+                ("exit0", "ended by itself, with exit code 0", ("exit_code", 0)),
+                ("exit78", "ended by itself, with exit code 78", ("exit_code", 78))):
+            with self.subTest(what):
+                args = '{"do":"%s","at":"%s"}' % (what, self.crashes_at)
+                done = self.pawl("run", "act", args)
+                self.assertEqual((done.code, done.err), (75, ""), done)
+                self.assertRegex(done.out, r"(?s)^act: lost in .*error: the process that ran it "
+                                 + text)
+                out = self.json("run", "act", args, code=75)[0]
+                self.assertEqual((out["outcome"], out[number[0]]), ("lost", number[1]), out)
+        self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(0,)])
+
     def test_state_of_a_worker(self):
         worker = self.worker()
         worker.send_signal(signal.SIGUSR2)
@@ -138,6 +155,7 @@ class Answers:
 
 
 class Effect(Answers, PluginTest):
+    crashes_at = "apply"
     mode, plan, state = "effect", "no plan", r"runner_pid=[1-9].* crew=0"
 
     def test_drain_costs_the_job_in_hand_nothing(self):
@@ -157,6 +175,7 @@ class Effect(Answers, PluginTest):
 
 
 class Prepared(Answers, PluginTest):
+    crashes_at = "prepare"
     handler, mode, plan, state = "staged", "prepared", "from prepare", r"runner_pid=0.* crew=4"
 
     def test_mode_decides_the_default_limit(self):
