@@ -649,7 +649,8 @@ struct pawl_worker_opts {
 PAWL_CALL pawl_worker_open(const char *url, const struct pawl_worker_opts *o,
                            struct pawl_worker **out, struct pawl_error *e);
 /* Hand back what is held, leave, free. NULL is fine. OK | BUSY ...: somebody else will take it over
- * when the lease has passed; it is freed all the same. */
+ * when the lease has passed; it is freed all the same. BADARG: from inside a handler that it runs,
+ * where a worker may be stopped, but not used: nothing happened, nothing is freed. */
 PAWL_API enum pawl_rc pawl_worker_close(struct pawl_worker **w, struct pawl_error *e);
 
 /* Counts since the worker was opened. */

@@ -21,6 +21,15 @@ enum pawl_rc worker_need(const struct pawl_worker *w, struct pawl_error *e)
     return rc == PAWL_OK ? api_need_owner(w->owner, e) : rc;
 }
 
+enum pawl_rc worker_need_idle(const struct pawl_worker *w, struct pawl_error *e)
+{
+    enum pawl_rc rc = worker_need(w, e);
+
+    if (rc != PAWL_OK || !w->inside) return rc;
+    return pawl_fail(e, PAWL_BADARG, "called from inside this worker's own handler: return from it"
+                     " first (pawl_worker_stop is fine there)");
+}
+
 /* --- tasks --- */
 
 static enum pawl_rc check_task(const struct pawl_worker_opts *o, size_t i, struct pawl_error *e)
@@ -247,6 +256,7 @@ enum pawl_rc pawl_worker_close(struct pawl_worker **wp, struct pawl_error *e)
     enum pawl_rc rc;
 
     if (w == NULL) return PAWL_OK;
+    if (w->owner == getpid() && (rc = worker_need_idle(w, e)) != PAWL_OK) return rc;
     *wp = NULL;
     if (w->owner != getpid()) { /* a child of fork(): its statements and plans are the parent's */
         store_close(&w->st);

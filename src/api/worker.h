@@ -22,6 +22,7 @@ struct pawl_worker {
     struct api_log log;
     char id[24];
     bool joined;
+    bool inside;               /* a handler of ours is running: it may not use us, but to stop */
     int64_t lease_us;
     struct wlane effect, prepared;
     struct lane all;           /* both, for what is left */
@@ -60,5 +61,7 @@ bool worker_beat(void *ctx);   /* false: the worker's file was taken away */
 
 /* OK | BADARG: NULL, or after fork(). */
 enum pawl_rc worker_need(const struct pawl_worker *w, struct pawl_error *e);
+/* The same, and BADARG from inside a handler that this worker runs. */
+enum pawl_rc worker_need_idle(const struct pawl_worker *w, struct pawl_error *e);
 
 #endif

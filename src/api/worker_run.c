@@ -89,7 +89,7 @@ enum pawl_rc pawl_worker_run(struct pawl_worker *w, bool until_empty, struct paw
 {
     WITH_ERROR(e);
     uint64_t drained;
-    enum pawl_rc rc = worker_need(w, e);
+    enum pawl_rc rc = worker_need_idle(w, e);
 
     if (rc != PAWL_OK) return rc;
     rc = run(w, until_empty, e);

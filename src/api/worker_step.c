@@ -33,7 +33,9 @@ void worker_effect_fn(void *ctx, struct store *st, const struct lane_task *t,
     struct pawl_worker *w = ctx;
 
     (void)st;
+    w->inside = true;
     c_apply(w->host, &w->effect.c[t - w->effect.tasks], t, job, NULL, arena, f, pinned);
+    w->inside = false;
     see_stop(w);
 }
 
@@ -45,7 +47,9 @@ static void call_prepare(void *ctx, struct store *st, const struct lane_task *t,
 
     (void)st;
     api_log_flush(&w->log); /* no lock is held, and prepare may be slow, or our end */
+    w->inside = true;
     c_prepare(w->host, &w->prepared.c[t - w->prepared.tasks], t, job, plan, arena, f);
+    w->inside = false;
     api_log_flush(&w->log);
     see_stop(w);
 }
@@ -57,7 +61,9 @@ static void call_apply(void *ctx, struct store *st, const struct lane_task *t,
     struct pawl_worker *w = ctx;
 
     (void)st;
+    w->inside = true;
     c_apply(w->host, &w->prepared.c[t - w->prepared.tasks], t, job, plan, arena, f, pinned);
+    w->inside = false;
     see_stop(w);
 }
 
@@ -65,7 +71,9 @@ static void call_drop(void *ctx, const struct lane_task *t, const struct job *jo
 {
     struct pawl_worker *w = ctx;
 
+    w->inside = true;
     c_drop(w->host, &w->prepared.c[t - w->prepared.tasks], t, job, plan);
+    w->inside = false;
 }
 
 const struct prepared_calls worker_prepared_calls = {call_prepare, call_apply, call_drop};
@@ -197,7 +205,7 @@ enum pawl_rc pawl_worker_step(struct pawl_worker *w, bool *more, struct pawl_err
 {
     WITH_ERROR(e);
     bool unused;
-    enum pawl_rc rc = worker_need(w, e);
+    enum pawl_rc rc = worker_need_idle(w, e);
 
     if (!more) more = &unused;
     *more = false;
@@ -288,7 +296,7 @@ enum pawl_rc pawl_worker_one(struct pawl_worker *w, struct pawl_ran *out, struct
 {
     WITH_ERROR(e);
     struct pawl_ran unused;
-    enum pawl_rc rc = worker_need(w, e);
+    enum pawl_rc rc = worker_need_idle(w, e);
 
     if (!out) out = &unused;
     memset(out, 0, sizeof *out);

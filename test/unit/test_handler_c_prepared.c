@@ -311,10 +311,14 @@ START_TEST(test_a_stop_hands_back_at_no_cost)
     struct cfx f;
 
     begin(&f, &all);
-    f.prepare = stopped_under_way;
+    f.prepare = f.apply = NULL;
     f.drop = NULL;
-    for (int i = 0; i < 3; i++) (void)cfx_put(&f, "{}");
     cfx_work(&f, true);
+    for (int i = 0; i < 16; i++) (void)cfx_put(&f, "{}"); /* it learns to take several at once */
+    OK(pawl_worker_run(f.w, true, e));
+    f.prepare = stopped_under_way;
+    f.prepares = f.drops = 0;
+    for (int i = 0; i < 3; i++) (void)cfx_put(&f, "{}");
     OK(pawl_worker_run(f.w, false, e));
     ck_assert_int_eq(f.prepares, 1);
     ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM pawl_jobs WHERE state = 'ready'"), 3);
