@@ -477,6 +477,39 @@ START_TEST(sqlite_slots_of_the_dead_are_free_again)
 }
 END_TEST
 
+/* A container that was killed: nobody here can tell that its processes are dead. */
+START_TEST(sqlite_answers_that_nobody_reads_are_thrown_away)
+{
+    struct ask *a = fx_shared(sizeof *a);
+    struct fx f;
+
+    fx_begin(&f, 0);
+    fx_task(&f, "mail");
+    a->r = fx_req("mail", NULL, "[1]");
+    leave_all(&f, a, 1);
+    struct mail *m = ct_side(&f)->mail;
+    const int64_t now = env_real()->mono_us(env_real()->ctx);
+    for (int i = 0; i < MAIL_SLOTS; i++) {
+        if (atomic_load(&m->slot[i].s.who) != 0)
+            continue;
+        atomic_store(&m->slot[i].s.who, 1); /* of another namespace */
+        atomic_store(&m->slot[i].s.until_us, now - (i % 2 ? 60 : 20) * SEC);
+        atomic_store(&m->slot[i].s.state, 3 * MAIL_USE | MAIL_DONE);
+    }
+    atomic_store(&m->h.full, 1);
+    fx_put(&f, "mail", "\"own\"");
+    fx_wait_ok(a->pid);
+    ck_assert_int_eq(a->flushes, 0);
+    for (int i = 0, left = 0; i < MAIL_SLOTS; i++) {
+        left += atomic_load(&m->slot[i].s.who) != 0;
+        if (i == MAIL_SLOTS - 1) ck_assert_int_ge(left, MAIL_SLOTS / 2 - 1); /* these may be read */
+        if (i == MAIL_SLOTS - 1) ck_assert_int_le(left, MAIL_SLOTS / 2);
+    }
+    for (int i = 0; i < MAIL_SLOTS; i++) atomic_store(&m->slot[i].s.who, 0);
+    fx_end(&f);
+}
+END_TEST
+
 /* --- many at once --- */
 
 enum { MANY = 16, EACH = 60 };
@@ -584,6 +617,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, sqlite_slots_of_another_boot_are_made_anew);
     tcase_add_test(tc, sqlite_slots_of_a_container_beside_us_are_left_alone);
     tcase_add_test(tc, sqlite_slots_of_the_dead_are_free_again);
+    tcase_add_test(tc, sqlite_answers_that_nobody_reads_are_thrown_away);
     FX_ADD(tc, each_store_many_producers_at_once_lose_and_double_nothing);
     FX_ADD(tc, each_store_threads_with_a_handle_each_are_many_producers);
 }

@@ -182,6 +182,7 @@ struct waiter {
     int i;
     uint32_t use;
     uint64_t who;
+    bool keyed;                   /* sent again, it is a duplicate */
     int64_t until_us, look_us;    /* when to give up; after how long to look for ourselves */
 };
 
@@ -240,6 +241,10 @@ static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, boo
             *answered = true;
             return PAWL_OK;
         }
+        if (kind == MAIL_IDLE && !w->keyed && now > w->until_us + SL_WAIT_US)
+            return pawl_fail(e, PAWL_UNSURE, "this process was stopped for so long that the answer"
+                             " to its request was thrown away: it may be stored; look, or use"
+                             " keys");
         if (kind != MAIL_POSTED && kind != MAIL_TAKEN) { /* refused, or it is not ours any more */
             mail_free(m, w->i, w->use, w->who);
             return sl_begin(w->sl, e);
@@ -278,6 +283,7 @@ enum pawl_rc sl_combine_turn(struct sqlite *sl, const struct pawl_request *r, in
         return rc;
     }
     w.until_us = mono_us() + sl->wait_us;
+    w.keyed = r->key != NULL;
     if (!mail_has_room_for(r) ||
         (w.i = mail_post(s->mail, w.who, r, now_us, w.until_us, &w.use)) < 0)
         return sl_begin(sl, e);

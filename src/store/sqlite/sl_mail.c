@@ -20,6 +20,7 @@
 #define MAIL_NULL UINT32_MAX
 #define SWEEP_US 1000000        /* no oftener */
 #define OVERDUE_US 10000000     /* whoever has not withdrawn by then is stopped, or elsewhere */
+#define UNREAD_US (3 * OVERDUE_US) /* and whoever has not read its answer */
 
 static_assert(sizeof(struct mail_head) <= 4096, "the head is one page");
 static_assert(sizeof(struct mail) == 4096 + MAIL_SLOTS * MAIL_SLOT_BYTES, "slots are pages");
@@ -371,8 +372,10 @@ int mail_orphan(struct mail *m, uint64_t *bits, uint32_t *use)
     return -1;
 }
 
-/* A dead owner's slot; and one that was posted and long should have been withdrawn: its owner is
- * stopped, or in another namespace, so that nobody can tell. It will see that its use is over. */
+/* A dead owner's slot; and one that long should have been withdrawn, or its answer read: its owner
+ * is
+ * stopped, or died in another namespace, where nobody here can tell. If it wakes, it will see that
+ * its use is over, and that it slept for so long (sl_combine.c). */
 void mail_sweep(struct mail *m, uint64_t self, int64_t now_us)
 {
     const int64_t swept = atomic_load(&m->h.swept_us);
@@ -385,8 +388,8 @@ void mail_sweep(struct mail *m, uint64_t self, int64_t now_us)
         struct mail_slot *s = at(m, i);
         const uint64_t who = atomic_load(&s->who);
         uint32_t state = atomic_load(&s->state);
-        const bool overdue = (state & MAIL_KIND) == MAIL_POSTED &&
-                             now_us - atomic_load(&s->until_us) > OVERDUE_US;
+        const bool overdue = now_us - atomic_load(&s->until_us) >
+                             ((state & MAIL_KIND) == MAIL_POSTED ? OVERDUE_US : UNREAD_US);
 
         if (who == 0 || (state & MAIL_KIND) == MAIL_TAKEN || (!overdue && !who_dead(who, self)))
             continue;
