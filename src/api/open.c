@@ -77,9 +77,14 @@ static void keep_line(void *ctx, enum log_level lv, const char *line)
     log->dropped++;
 }
 
+static void deliver(void *ctx)
+{
+    api_log_flush(ctx);
+}
+
 void api_log_init(struct api_log *log, const struct pawl_open_opts *o)
 {
-    *log = (struct api_log){.sink = {.fn = keep_line, .ctx = log}};
+    *log = (struct api_log){.sink = {.fn = keep_line, .deliver = deliver, .ctx = log}};
     if (o == NULL) return;
     log->fn = o->log;
     log->ctx = o->log_ctx;
@@ -87,16 +92,18 @@ void api_log_init(struct api_log *log, const struct pawl_open_opts *o)
 
 void api_log_flush(struct api_log *log)
 {
-    size_t dropped = log->dropped;
+    struct buf now = log->lines; /* the function may use a handle, which keeps lines again */
+    const size_t dropped = log->dropped;
 
-    if (log->fn == NULL || (log->lines.n == 0 && dropped == 0)) return;
-    for (size_t at = 0; at < log->lines.n;) {
-        const char *line = log->lines.data + at + 1;
-        log->fn(log->ctx, log->lines.data[at] - '0', line);
+    if (log->fn == NULL || (now.n == 0 && dropped == 0)) return;
+    log->lines = (struct buf){0};
+    log->dropped = 0;
+    for (size_t at = 0; at < now.n;) {
+        const char *line = now.data + at + 1;
+        log->fn(log->ctx, now.data[at] - '0', line);
         at += strlen(line) + 2;
     }
-    buf_clear(&log->lines);
-    log->dropped = 0;
+    buf_free(&now);
     if (dropped > 0) log->fn(log->ctx, LOG_ERROR, "event=log.lost why=\"out of memory\"");
 }
 

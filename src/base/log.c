@@ -47,6 +47,11 @@ void log_pop(struct log_sink *s)
     sink = s->below;
 }
 
+void log_deliver(void)
+{
+    if (sink != NULL && sink->deliver != NULL) sink->deliver(sink->ctx);
+}
+
 bool log_level_parse(const char *s, enum log_level *out)
 {
     for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++) {

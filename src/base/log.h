@@ -21,11 +21,19 @@ void log_setup(const struct log_conf *c);
 bool log_level_parse(const char *s, enum log_level *out);
 
 /* While a sink is pushed, this thread's lines of every level go there instead: logfmt from "event="
- * on, without time, level and newline. Pushed and popped in order; borrowed meanwhile. */
+ * on, without time, level and newline. Pushed and popped in order; borrowed meanwhile.
+ * deliver (may be NULL): now the lines that fn has kept may go to strangers. */
 typedef void log_sink_fn(void *ctx, enum log_level lv, const char *line);
-struct log_sink { log_sink_fn *fn; void *ctx; struct log_sink *below; };
+struct log_sink {
+    log_sink_fn *fn;
+    void (*deliver)(void *ctx);
+    void *ctx;
+    struct log_sink *below;
+};
 void log_push(struct log_sink *s);
 void log_pop(struct log_sink *s);
+/* Said where no lock is held and no transaction open, before something that may not return. */
+void log_deliver(void);
 
 /* log_line(LOG_INFO, "worker.start", "s:worker", id, "i:pid", (int64_t)pid, NULL)
  * Field = name prefixed by the type of the value that follows: "s:" const char * (NULL: field is

@@ -134,12 +134,12 @@ static void released(struct why *w)
 {
     if (w->d.n.releases >= LIMIT_RELEASES) {
         bury(w, DEAD_EXHAUSTED);
-        say(w, "handed back by stopping workers %d times: it takes longer than they live",
-            LIMIT_RELEASES);
+        say(w, "handed back or taken over %d times: it takes longer than its workers live, or than"
+            " their lease without pawl_run_heartbeat()", LIMIT_RELEASES);
         return;
     }
     w->d.suspect = w->job->suspect;
-    say(w, "handed back by a stopping worker");
+    say(w, w->f->taken_over ? "taken over" : "handed back by a stopping worker");
     again(w, EV_RELEASE, 0, true);
 }
 
@@ -176,7 +176,8 @@ static bool early(struct why *w)
         return true;
     case OUT_RELEASED:
         drop(w, "lost");
-        say(w, "stopped with its worker, and ack = early never runs a job twice");
+        say(w, "%s, and ack = early never runs a job twice",
+            w->f->taken_over ? "taken over from its worker" : "stopped with its worker");
         return true;
     default:
         return false;

@@ -25,7 +25,7 @@ enum outcome {
     OUT_DISCARD,     /* an outcome that the policy lists in `discard`: dropped(failed) */
     OUT_LOST,        /* the process or host running it died, charged to this job */
     OUT_SUSPECT,     /* died with others in hand: not charged, runs next and alone */
-    OUT_RELEASED,    /* handed back by a draining worker */
+    OUT_RELEASED,    /* handed back by a draining worker, or taken over from a frozen one */
     OUT_EXPIRED,     /* expires_at passed before the start */
     OUT_UNDECODABLE, /* args are not acceptable JSON (came through a door that cannot check) */
     OUT_CONFLICT,    /* equal version, other args */
@@ -84,6 +84,7 @@ struct finding {
     const char *result; size_t result_bytes; /* JSON text or NULL */
     const char *out_tail, *err_tail;
     const char *worker;                 /* NULL: this one; else who had it (recovery) */
+    bool taken_over;                    /* found by another worker, not said by its own */
     int exit_code, signal;              /* -1: none */
     int64_t max_rss_kib;
     int64_t retry_after_us;             /* floor for the next run; 0: none */

@@ -386,6 +386,7 @@ enum pawl_rc effect_batch(struct effect *ef, struct store *st, struct effect_rep
     memset(e, 0, sizeof *e);
     arena_reset(&ef->arena);
     ef->given = NULL;
+    log_deliver(); /* a handler may be the end of this process */
     rc = store_effect_begin(st, ef->o.lane, want, &ef->arena, ef->jobs, &n, &out->info, e);
     if (rc != PAWL_OK || n == 0)
         return rc;

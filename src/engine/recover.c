@@ -14,12 +14,19 @@ static struct decision judge(void *ctx, const struct casualty *c, struct finding
     return d;
 }
 
+/* Of another worker: nobody said how it ended. */
+static struct decision judge_peer(void *ctx, const struct casualty *c, struct finding *f)
+{
+    f->taken_over = true;
+    return judge(ctx, c, f);
+}
+
 enum pawl_rc engine_reap(struct store *st, const struct env *env, struct reap_report *out,
                          struct pawl_error *e)
 {
     const struct env *use = env != NULL ? env : env_real();
 
-    return store_reap(st, judge, (void *)(uintptr_t)use, out, e);
+    return store_reap(st, judge_peer, (void *)(uintptr_t)use, out, e);
 }
 
 enum pawl_rc engine_reap_runner(struct store *st, const struct env *env, int end,

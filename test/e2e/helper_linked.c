@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* helper_linked.c - a program that links libpawl and works: the subject of the tests of linkkit.py.
  *
- *   helper_linked URL [empty] [batch=N] [lease_ms=N]
+ *   helper_linked URL [empty] [log] [batch=N] [lease_ms=N]
  *
- * empty: end when nothing is left. Says "ready" when it has joined, and its counts at the end.
+ * empty: end when nothing is left. log: lines of the log on standard error. Says "ready" when it has
+ * joined, and its counts at the end.
  * Tasks: effect and prepared leave a row in fx. act (prepare) and eact (apply) first do what the
  * words in {"do":"..."} say; 1/word: in attempt 1 only. order wants its row in the table orders.
  * reads reads for two seconds before it writes.
@@ -16,6 +17,12 @@ static void on_signal(int sig)
 {
     (void)sig;
     pawl_worker_stop(worker);
+}
+
+static void say_line(void *ctx, int level, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "%d %s\n", level, line);
 }
 
 static enum pawl_outcome do_word(struct pawl_run *run, const char *word, const char *arg)
@@ -151,12 +158,14 @@ int main(int argc, char **argv)
         {"order", &order, NULL, policy},   {"reads", &reads, NULL, policy}};
     struct pawl_worker_opts o = {.tasks = tasks, .tasks_n = sizeof tasks / sizeof *tasks,
                                  .accept_wal_risk = true};
+    const struct pawl_open_opts talkative = {.log = say_line};
     struct pawl_worker_stat did;
     struct pawl_error e;
     bool empty = false;
 
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "empty") == 0) empty = true;
+        else if (strcmp(argv[i], "log") == 0) o.open = &talkative;
         else if (sscanf(argv[i], "batch=%zu", &o.batch_max) == 1) continue;
         else if (sscanf(argv[i], "lease_ms=%" SCNd64, &o.lease_us) == 1) o.lease_us *= 1000;
         else die(argv[i], NULL);

@@ -3,6 +3,7 @@
 """test_case_linked.py - field cases through libpawl: 29 and 59, and what SIGKILL at any moment and
 handlers that end their program leave behind. The programs are test/e2e/helper_*.c.
 """
+import os
 import random
 import time
 import unittest
@@ -55,6 +56,43 @@ class Place(Linked):
 
     def case_59_job_killed_in_a_batch_is_next(self):
         self.next_after("act")
+
+
+class Slow(Linked):
+    def test_prepare_without_a_beat_is_taken_over_and_the_reason_says_so(self):
+        job = self.enqueue("act", '{"do":"1/wait:go"}')
+        a = self.linked("lease_ms=500")
+        self.wait_attempts(job, 1)
+        b = self.linked("lease_ms=500", "log")
+        self.wait_state(job, "done")
+        page = self.job(job)
+        self.assertEqual((page["lost"], page["releases"], page["failures"]), (0, 1, 0))
+        self.wait_log(b, "event=job.released")
+        self.assertRegex(self.log(b), r"event=job.released .*reason=\"taken over: worker \w+ .*"
+                         r"is frozen \(no beat within its lease\)\"")
+        open(os.path.join(self.dir, "go"), "w", encoding="ascii").close()
+        for worker in (a, b):
+            self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
+
+
+class Told(Linked):
+    def test_what_a_start_recovers_is_told_before_the_first_handler_runs(self):
+        for task in ("eact", "act"):
+            with self.subTest(task):
+                job = self.enqueue(task, '{"do":"kill"}')
+                first = self.helper("helper_linked", "log", "empty")
+                self.assertNotIn("event=job.lost", first.stderr)
+                second = self.helper("helper_linked", "log", "empty")
+                self.assertEqual(second.returncode, -9, second)
+                self.assertRegex(second.stderr, r"(?m)^1 event=job.lost job=%s task=%s " % (job,
+                                                                                          task))
+                self.assertEqual(second.stderr.count("event=job.lost"), 1, second.stderr)
+                self.helper("helper_linked", "log", "empty")
+                self.wait_state_dead(job)
+
+    def wait_state_dead(self, job):
+        self.drain()
+        self.assertEqual(self.job(job)["state"], "dead")
 
 
 class Killed(Linked):

@@ -169,6 +169,25 @@ START_TEST(test_decide_suspicion_lasts_until_a_run_comes_to_an_end)
 }
 END_TEST
 
+START_TEST(test_decide_says_taken_over_when_no_worker_stops)
+{
+    struct fx x;
+    struct decision d;
+
+    setup(&x, 6);
+    x.f.error = "worker w1 is frozen (no beat within its lease)";
+    x.f.error_bytes = strlen(x.f.error);
+    d = end_run(&x, OUT_RELEASED);
+    expect_reason(&d, "handed back by a stopping worker: worker w1 is frozen");
+    x.f.taken_over = true;
+    d = end_run(&x, OUT_RELEASED);
+    expect_reason(&d, "taken over: worker w1 is frozen (no beat within its lease)");
+    x.p.ack = ACK_EARLY;
+    d = end_run(&x, OUT_RELEASED);
+    expect_reason(&d, "taken over from its worker, and ack = early never runs a job twice");
+}
+END_TEST
+
 START_TEST(test_decide_releases_and_snoozes_have_their_own_bounds)
 {
     struct fx x;
@@ -181,7 +200,7 @@ START_TEST(test_decide_releases_and_snoozes_have_their_own_bounds)
     ck_assert_int_eq(d.dead, DEAD_EXHAUSTED);
     ck_assert_int_eq(d.n.releases, 100);
     ck_assert_int_eq(d.n.failures + d.n.lost, 0);
-    expect_reason(&d, "handed back by stopping workers 100 times");
+    expect_reason(&d, "handed back or taken over 100 times");
     setup(&x, 6);
     x.f.retry_after_us = 60 * SEC;
     d = end_run(&x, OUT_SNOOZE);
@@ -386,6 +405,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_decide_max_retries_of_the_job_overrides_the_policy);
     tcase_add_test(tc, test_decide_lost_counts_to_its_cap_and_keeps_the_place);
     tcase_add_test(tc, test_decide_suspicion_lasts_until_a_run_comes_to_an_end);
+    tcase_add_test(tc, test_decide_says_taken_over_when_no_worker_stops);
     tcase_add_test(tc, test_decide_releases_and_snoozes_have_their_own_bounds);
     tcase_add_test(tc, test_decide_buries_at_once_what_cannot_succeed);
     tcase_add_test(tc, test_decide_discard_and_cancel);
