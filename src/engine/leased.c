@@ -143,6 +143,13 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
     return n;
 }
 
+/* Nothing happened to the job: of interest to who looks closely only. */
+static void report_unclaimed(const struct settle *st, const struct slot *s)
+{
+    log_line(LOG_DEBUG, "job.released", "i:job", s->job.id, "s:task", s->task->name, "s:key",
+             s->job.key, "i:attempt", s->job.token, "s:reason", st->d.reason, NULL);
+}
+
 static void report(const struct leased *l, struct settle *st, struct slot *s)
 {
     if (st->result == SETTLE_FENCED) {
@@ -151,7 +158,10 @@ static void report(const struct leased *l, struct settle *st, struct slot *s)
     }
     if (st->result == SETTLE_STALE)
         st->d.outcome = OUT_STALE;
-    report_settled(s->task->name, &s->job, &st->d, &s->found);
+    if (st->unclaim)
+        report_unclaimed(st, s);
+    else
+        report_settled(s->task->name, &s->job, &st->d, &s->found);
     if (l->out != NULL)
         report_count(l->out, &s->job, &st->d, &s->found);
 }

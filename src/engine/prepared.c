@@ -8,7 +8,8 @@
  *        last words name it; a plan is dropped once, when its run is over; what ends and what comes
  *        next share a commit.
  * How:   a batch is as large as its preparations take about the budget. When one of them takes much
- *        longer, the untouched rest is handed back, so that another runner can have it.
+ *        longer, the untouched rest is handed back, so that another runner can have it. After a
+ *        pause it begins with one again: who is idle beside us takes the next.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct prepared {
     size_t slots_n;
     void **plan;                  /* parallel to slots: what prepare left */
     bool *begun;                  /* parallel: prepare was called, drop was not */
-    size_t size, singly;
+    size_t size, first, singly;   /* of a batch: now; after a pause */
     /* one application */
     struct slot **whose;
     struct job *jobs, *next;      /* given; claimed by the same commit */
@@ -106,7 +107,7 @@ struct prepared *prepared_new(const struct prepared_opts *o)
     p->slots = leased_slots(p->leased, &p->slots_n);
     leased_on_over(p->leased, drop, p);
     /* One: who is idle beside us takes the next. */
-    p->size = o->batch_first > 1 && o->batch_first <= n ? o->batch_first : 1;
+    p->size = p->first = o->batch_first > 1 && o->batch_first <= n ? o->batch_first : 1;
     return p;
 }
 
@@ -353,6 +354,8 @@ enum pawl_rc prepared_step(struct prepared *p, struct store *st, struct effect_r
     if (leased_busy(p->leased) == 0)
         rc = turn(p, st, true, out, e);
     out->claimed = leased_busy(p->leased);
+    if (rc == PAWL_OK && out->claimed == 0)
+        p->size = p->first; /* what comes after a pause may be slow: it is learnt anew */
     if (rc != PAWL_OK || out->claimed == 0)
         return rc;
     prepare_all(p, st);

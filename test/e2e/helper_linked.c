@@ -3,8 +3,8 @@
  *
  *   helper_linked URL [empty] [log] [batch=N] [lease_ms=N]
  *
- * empty: end when nothing is left. log: lines of the log on standard error. Says "ready" when it has
- * joined, and its counts at the end.
+ * empty: end when nothing is left. log: lines of the log on standard error. Says "ready" when it
+ * has joined, and its counts at the end.
  * Tasks: effect and prepared leave a row in fx. act (prepare) and eact (apply) first do what the
  * words in {"do":"..."} say; 1/word: in attempt 1 only. order wants its row in the table orders.
  * reads reads for two seconds before it writes.

@@ -217,6 +217,18 @@ class Prepared(Answers, PluginTest):
             self.assertEqual((page["state"], page["failures"], page["lost"], page["releases"]),
                              ("ready", 0, 0, 1), page)
 
+    def test_slow_prepares_after_fast_ones_run_beside_each_other(self):
+        worker = self.worker()
+        fast = self.crowd(400)
+        self.wait_until(lambda: self.count("done") == len(fast), what="all are done")
+        self.bulk([{"task": "act", "args": {"do": "nap", "at": "prepare"}}] * 4)
+        slow = self.wait_until(lambda: [s for s in self.starts(phase="prepare")
+                                        if s.job not in fast][3:] and self.starts(),
+                               what="four at once")
+        self.assertEqual(len({s.pid for s in slow if s.job not in fast}), 4)
+        self.assertEqual(self.stop_worker(worker), 0)
+        self.assertNotIn("never started", self.log(worker))
+
     def test_cancelled_job_has_no_effect(self):
         job = self.do("nap", at="prepare")
         self.worker()
