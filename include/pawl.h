@@ -619,9 +619,9 @@ struct pawl_task {
 };
 
 /* Make a task known and its policy the stored one, as a worker does at its start.
- * policy   as in struct pawl_task. What it leaves out is the default of a task; a worker, who knows
- *          the handler, takes 1 min for the hard_limit of one that has only apply: give hard_limit
- *          here to say the same
+ * policy   as in struct pawl_task. What it leaves out is the default of a task, also the hard_limit
+ *          of 1 h; a worker, who knows the handler, takes 1 min for one that has only apply: give
+ *          "hard_limit = 1m" here to say the same
  * replace  true: the stored policy is replaced; false: DRIFT if there is another one
  * differs  out, may be NULL: with DRIFT, and with replace, the lines that differ or differed; owned
  *          by the caller (pawl_free); NULL if there are none

@@ -169,8 +169,9 @@ static enum pawl_rc drift(const char *name, struct buf *differs, struct pawl_err
     for (size_t i = 0; i + 1 < line.n; i++)
         if (line.data[i] == '\n') line.data[i] = ';';
     if (line.n > 0) line.n--; /* the last newline */
-    rc = pawl_fail(e, PAWL_DRIFT, "task %s: another policy is stored; replace it, or give the same:"
-                   " %.*s", name, (int)(line.n < 500 ? line.n : 500), buf_str(&line));
+    rc = pawl_fail(e, PAWL_DRIFT, "task %s: another policy is stored; set replace_policies (of"
+                   " pawl_worker_open) or replace (of pawl_task_put), or give the same: %.*s",
+                   name, (int)(line.n < 500 ? line.n : 500), buf_str(&line));
     buf_free(&line);
     return rc;
 }
@@ -188,7 +189,8 @@ enum pawl_rc api_declare(struct store *st, const char *name, const struct policy
     if (rc != PAWL_OK) goto out;
     policy_defaults(stored);
     if (!policy_parse(stored, buf_str(&text), why, sizeof why) && !replace) {
-        rc = pawl_fail(e, PAWL_CONFIG, "task %s: the stored policy cannot be read: %s; replace it",
+        rc = pawl_fail(e, PAWL_CONFIG, "task %s: the stored policy cannot be read: %s; set"
+                       " replace_policies (of pawl_worker_open) or replace (of pawl_task_put)",
                        name, why);
         goto out;
     }

@@ -56,7 +56,7 @@ static const struct verb {
     {"release", OURS, OURS},
     {"attach", ONE_FILE, ONE_FILE},
     {"detach", ONE_FILE, ONE_FILE},
-    {"pragma", "settings belong to the connection; use on_connect in [pawl]", NULL},
+    {"pragma", "settings belong to the connection; use on_connect", NULL},
     {"vacuum", "it cannot run inside a transaction; run it by hand, with no worker", WRITES},
     {"explain", "it runs nothing, so the job would be done without its effect", WRITES},
 };
@@ -199,7 +199,7 @@ static enum pawl_rc check_token(struct scan *s, struct arena *a)
 
     if (s->ended) {
         return pawl_fail(s->lex.e, PAWL_CONFIG,
-                         "%.*s: a second statement after the ';'; write one statement per sql =",
+                         "%.*s: a second statement after the ';'; give them one by one",
                          (int)(t->n > 60 ? 60 : t->n), s->lex.text + t->at);
     }
     if (o->verb[0] == '\0') return check_verb(s);

@@ -49,6 +49,18 @@ void report_fenced(const char *task, const struct job *job, const char *why)
              "i:attempt", job->token, "s:why", why, NULL);
 }
 
+/* Where the error begins in the reason, of which it is the end, cut to fit; or the reason's length:
+ * it is not in there. */
+static size_t error_at(const char *reason, const char *error)
+{
+    const size_t n = strlen(reason);
+
+    for (size_t at = 0; at < n; at++)
+        if (strncmp(reason + at, error, n - at) == 0 && (at == 0 || reason[at - 1] == ' '))
+            return at;
+    return n;
+}
+
 void report_count(struct effect_report *out, const struct job *job, const struct decision *d,
                   const struct finding *f)
 {
@@ -65,6 +77,8 @@ void report_count(struct effect_report *out, const struct job *job, const struct
     if (d->to == PAWL_STATE_DONE)
         return;
     const char *why = f->error != NULL && strstr(d->reason, f->error) == NULL ? f->error : "";
-    (void)snprintf(out->text, sizeof out->text, "%s%s%s", d->reason,
-                   d->reason[0] != '\0' && *why != '\0' ? ": " : "", why);
+    const size_t n = *why != '\0' ? error_at(d->reason, why) : strlen(d->reason);
+    const bool apart = *why != '\0' && n > 0 && d->reason[n] == '\0';
+    (void)snprintf(out->text, sizeof out->text, "%.*s%s%s", (int)n, d->reason, apart ? ": " : "",
+                   why);
 }

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 32 }; /* of a row, without asking for memory */
+enum {
+    COLUMNS = 32,        /* of a row, without asking for memory */
+    STATEMENT_HEAD = 80, /* of a statement, in an error's text */
+};
 
 /* SQLite's primary codes, by their published numbers, as core/classify.c knows them. */
 enum { NATIVE_BUSY = 5, NATIVE_NOMEM = 7, NATIVE_IOERR = 10, NATIVE_FULL = 13 };
@@ -63,6 +66,32 @@ enum pawl_rc c_note(struct c_run *r, struct pawl_error *e)
         }
     }
     return e->rc;
+}
+
+/* What the statement itself is to blame for names it: a handler has many. One line, cut. */
+static void name_statement(struct pawl_error *e, const char *sql)
+{
+    char head[STATEMENT_HEAD + 4];
+    size_t n = 0;
+    bool gap = false;
+
+    if (sql == NULL || (e->rc != PAWL_SQL && e->rc != PAWL_CONFIG)) return;
+    for (; *sql != '\0' && n < STATEMENT_HEAD; sql++) {
+        if (strchr(" \t\r\n", *sql) != NULL) {
+            gap = n > 0;
+            continue;
+        }
+        if (gap) head[n++] = ' ';
+        gap = false;
+        if (n < STATEMENT_HEAD) head[n++] = *sql;
+        else break;
+    }
+    n = utf8_trim(head, n);
+    if (sql[strspn(sql, " \t\r\n;")] == '\0') head[n] = '\0';
+    else memcpy(head + n, "...", sizeof "...");
+    const enum pawl_rc rc = e->rc;
+    const int native = e->native;
+    (void)pawl_fail_native(e, rc, native, "%.600s, in: %s", e->msg, head);
 }
 
 /* --- parameters --- */
@@ -126,7 +155,10 @@ static enum pawl_rc ready(struct c_run *r, const char *sql, const struct pawl_va
         return pawl_fail(e, PAWL_TOOLATE, "the job's transaction is gone: nothing can be run in it"
                          " any more; return from the handler");
     }
-    if ((rc = c_stmt_get(r->h, sql, s, e)) != PAWL_OK) return rc;
+    if ((rc = c_stmt_get(r->h, sql, s, e)) != PAWL_OK) {
+        name_statement(e, sql);
+        return rc;
+    }
     rc = bind_all(r->h, *s, v, n, e);
     if (rc != PAWL_OK) (*s)->busy = false;
     return rc;
@@ -158,6 +190,7 @@ enum pawl_rc c_exec(struct pawl_run *run, const char *sql, const struct pawl_val
     if (rc == PAWL_OK) {
         rc = store_stmt_run(r->h->st, s->stmt, r->h->values, n, NULL, 0, &count, e);
         s->busy = false;
+        if (rc != PAWL_OK) name_statement(e, sql);
     }
     if (rc != PAWL_OK) return c_note(r, e);
     if (changed != NULL) *changed = count;
@@ -211,6 +244,7 @@ static enum pawl_rc query(struct c_run *r, const char *sql, const struct pawl_va
     if ((rc = ready(r, sql, v, n, &s, e)) != PAWL_OK) return rc;
     rc = store_stmt_query(r->h->st, s->stmt, r->h->values, n, hand_out, &w, e);
     s->busy = false;
+    if (rc != PAWL_OK) name_statement(e, sql);
     if (rc == PAWL_OK && w.no_memory) rc = pawl_fail(e, PAWL_NOMEM, "a row: out of memory");
     return rc;
 }

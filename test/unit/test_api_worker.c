@@ -106,7 +106,8 @@ START_TEST(test_policies_drift)
     pawl_free(differs);
     f.task.policy = "max_retries = 5";
     f.handler = fine_handler;
-    FAILS(pawl_worker_open(pawl_url(f.p), &f.opts, &f.w, e), PAWL_DRIFT, "max_retries");
+    FAILS(pawl_worker_open(pawl_url(f.p), &f.opts, &f.w, e), PAWL_DRIFT,
+          "set replace_policies (of pawl_worker_open) or replace (of pawl_task_put)");
     f.task.policy = "max_retries = 3"; /* a worker's own 1 min for apply alone */
     cfx_work(&f, false);
     OK(pawl_worker_close(&f.w, e));
@@ -122,6 +123,27 @@ START_TEST(test_policies_drift)
     FAILS(pawl_task_put(f.p, NULL, NULL, false, NULL, e), PAWL_BADARG, "name");
     FAILS(pawl_task_put(f.p, "t", "retries = 1", false, NULL, e), PAWL_CONFIG, "line 1");
     FAILS(pawl_task_put(NULL, "t", NULL, false, NULL, e), PAWL_BADARG, "NULL");
+    cfx_end(&f);
+}
+END_TEST
+
+/* With an SQLite that can damage the file, whoever comes second is told what to do. */
+START_TEST(test_a_second_worker)
+{
+    const int n = sqlite3_libversion_number();
+    const bool fixed = n >= 3051003 || n == 3050007 || n == 3044006;
+    struct pawl_worker *second = NULL;
+    struct cfx f;
+
+    cfx_begin(&f);
+    cfx_work(&f, false);
+    if (fixed) OK(pawl_worker_open(pawl_url(f.p), &f.opts, &second, e));
+    else FAILS(pawl_worker_open(pawl_url(f.p), &f.opts, &second, e), PAWL_CONFIG,
+               "in a program accept_wal_risk of struct pawl_worker_opts");
+    OK(pawl_worker_close(&second, e));
+    f.opts.accept_wal_risk = true;
+    OK(pawl_worker_open(pawl_url(f.p), &f.opts, &second, e));
+    OK(pawl_worker_close(&second, e));
     cfx_end(&f);
 }
 END_TEST
@@ -704,6 +726,7 @@ static void add(TCase *tc)
 {
     tcase_add_test(tc, test_what_a_worker_refuses);
     tcase_add_test(tc, test_policies_drift);
+    tcase_add_test(tc, test_a_second_worker);
     tcase_add_loop_test(tc, test_until_empty_and_the_counts, 0, 2);
     tcase_add_loop_test(tc, test_a_delayed_job_runs_when_the_clock_says_so, 0, 2);
     tcase_add_loop_test(tc, test_one_job_at_a_time, 0, 2);

@@ -445,7 +445,7 @@ static const struct bad {
     {SQL "permanent = 2\n", 3, "permanent means nothing", "sql"},
     /* statements */
     {"[task x]\nsql = SELECT 1\nsql = BEGIN\n", 3, "sql: BEGIN", "take it out"},
-    {"[task x]\nsql = SELECT 1;\n  SELECT 2\n", 2, "second statement", "one statement per sql ="},
+    {"[task x]\nsql = SELECT 1;\n  SELECT 2\n", 2, "second statement", "give them one by one"},
     {"[task x]\nsql = DELETE FROM pawl_x_job\n", 2, "pawl_x_job", "private"},
     {"[task x]\nsql = SELECT $a$x$a$\n", 2, "$tag$", "not in this version"},
     {"[task x]\nsql = @\n", 2, "one file", ""},

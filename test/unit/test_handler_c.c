@@ -228,6 +228,65 @@ static const struct { const char *name; pawl_handler_fn *fn; } bad[] = {
     {"OR ROLLBACK by the handle", raw_raise},
 };
 
+/* Who has many statements must be told which one it was. */
+static const struct { const char *sql, *text; } named[] = {
+    {"INSERT INOT\n  row VALUES (1)", "syntax error, in: INSERT INOT row VALUES (1)"},
+    {"DELETE FROM chrage;", "no such table: chrage, in: DELETE FROM chrage"},
+    {"INSERT INTO row VALUES ('k', 1), ('k', 2)",
+     "UNIQUE constraint failed: row.k, in: INSERT INTO row VALUES ('k', 1), ('k', 2)"},
+    {"INSERT INTO row SELECT 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk', absent",
+     "no such column: absent, in: INSERT INTO row SELECT"
+     " 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk..."},
+    {"COMMIT", "Pawl opens and closes the transaction of a job; take it out, in: COMMIT"},
+    {"DELETE FROM row; SELECT 1", "give them one by one"},
+    {"PRAGMA user_version", "use on_connect, in"},
+};
+
+static enum pawl_outcome runs_named(struct pawl_run *run)
+{
+    struct pawl_error e;
+
+    FAILS(pawl_query(run, named[*(int *)cfx_of(run)->own].sql, NULL, 0, NULL, NULL, e),
+          PAWL_BADARG, "callback");
+    if (pawl_exec(run, named[*(int *)cfx_of(run)->own].sql, NULL, 0, NULL, &e) == PAWL_OK)
+        return PAWL_SNOOZE;
+    return pawl_run_error(run, &e);
+}
+
+START_TEST(test_a_failed_statement_is_named)
+{
+    struct pawl_ran ran;
+    struct cfx f;
+    int which = _i;
+
+    cfx_begin(&f);
+    f.own = &which;
+    cfx_work(&f, false);
+    ran = cfx_run(&f, "{}", runs_named);
+    cfx_is(&ran, PAWL_STATE_DEAD, "permanent", named[_i].text);
+    cfx_end(&f);
+}
+END_TEST
+
+/* The reason is short, and its error cut: the whole of it is said once. */
+START_TEST(test_a_misuse_is_said_once)
+{
+    static const char once[] = "although a call had failed";
+    struct pawl_ran ran;
+    struct cfx f;
+    const char *at;
+
+    cfx_begin(&f);
+    cfx_work(&f, false);
+    ran = cfx_run(&f, "{}", bad_commit);
+    cfx_is(&ran, PAWL_STATE_DEAD, "misuse", "of a job; take it out, in: COMMIT");
+    at = strstr(ran.text, once);
+    ck_assert_ptr_nonnull(at);
+    ck_assert_msg(strstr(at + 1, once) == NULL, "%s", ran.text);
+    cfx_end(&f);
+}
+END_TEST
+
 /* Writes its row; then, if it is the bad one, what the test is about. */
 static enum pawl_outcome bad_or_good(struct pawl_run *run)
 {
@@ -411,6 +470,8 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_a_silent_failure_has_a_text);
     tcase_add_test(tc, test_after_is_a_floor);
     tcase_add_test(tc, test_errors_by_their_cause);
+    tcase_add_loop_test(tc, test_a_failed_statement_is_named, 0, UT_N(named));
+    tcase_add_test(tc, test_a_misuse_is_said_once);
     tcase_add_loop_test(tc, test_misuse_leaves_nothing_and_harms_no_neighbour, 0, UT_N(bad));
     tcase_add_loop_test(tc, test_misuse_alone_in_its_batch, 0, UT_N(bad));
     tcase_add_test(tc, test_misuse_names_the_first_error);

@@ -98,9 +98,10 @@ static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
     }
     if (rc == PAWL_OK && alive > 0)
         rc = pawl_fail(e, PAWL_CONFIG, "SQLite %s can corrupt a database that several processes"
-                       " write (fixed in 3.51.3), and another worker runs on %s; use a pawl with"
-                       " the bundled SQLite, or say --accept-wal-risk", sqlite3_libversion(),
-                       sl->path);
+                       " write (fixed in 3.51.3), and another worker runs on %s; link SQLite 3.51.3"
+                       " or later (pawl: the bundled one), or take the risk: --accept-wal-risk, in"
+                       " a program accept_wal_risk of struct pawl_worker_opts",
+                       sqlite3_libversion(), sl->path);
     return rc;
 }
 
