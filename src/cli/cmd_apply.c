@@ -4,24 +4,23 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
-#include "worker/lanes.h"
+#include "core/rules.h"
 #include "worker/probe.h"
 
-static void show(void *ctx, const struct lane_diff *d)
+/* lines: what differed from the stored policy; NULL: there was none, or the same. */
+static void show(struct cli *c, const char *task, const char *lines)
 {
-    struct cli *c = ctx;
-
     if (c->json) {
         buf_putc(&c->out, '{');
-        cli_json_str(&c->out, "task", d->task);
-        cli_json_bool(&c->out, "changed", d->change == LANE_REPLACED);
-        cli_json_str(&c->out, "change", d->change == LANE_REPLACED ? d->text : NULL);
+        cli_json_str(&c->out, "task", task);
+        cli_json_bool(&c->out, "changed", lines != NULL);
+        cli_json_str(&c->out, "change", lines);
         buf_puts(&c->out, "}\n");
         return;
     }
-    buf_printf(&c->out, "task %s: %s\n", d->task,
-               d->change == LANE_REPLACED ? "policy replaced" : "policy stored");
-    text_put_safe(&c->out, d->text, strlen(d->text), true);
+    buf_printf(&c->out, "task %s: %s\n", task, lines != NULL ? "policy replaced"
+                                                             : "policy stored");
+    if (lines != NULL) text_put_safe(&c->out, lines, strlen(lines), true);
 }
 
 static void warn_of_program(void *ctx, const char *why)
@@ -29,27 +28,43 @@ static void warn_of_program(void *ctx, const char *why)
     cli_warn(ctx, "%s", why);
 }
 
+static int put_all(struct cli *c, struct pawl *p)
+{
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct buf text = {0};
+    int x = 0;
+
+    for (size_t i = 0; i < c->conf->tasks_n && x == 0; i++) {
+        const struct conf_task *t = &c->conf->tasks[i];
+        char *lines = NULL;
+
+        buf_clear(&text);
+        policy_text(&t->policy, &text);
+        if (text.failed) x = cli_error(c, EXIT_TEMPFAIL, "out of memory");
+        else if (pawl_task_put(p, t->name, buf_str(&text), true, &lines, &e) != PAWL_OK)
+            x = cli_fail(c, &e);
+        else show(c, t->name, lines);
+        pawl_free(lines);
+    }
+    buf_free(&text);
+    return x;
+}
+
 static int apply_run(struct cli *c)
 {
     struct pawl_error e = {.rc = PAWL_OK};
-    struct store *st = NULL;
-    struct lanes lanes;
+    struct pawl *p = NULL;
     const char *url = NULL;
     int x;
 
     if ((x = cli_conf(c, true)) != 0 || (x = cli_url(c, &url)) != 0) return x;
     if (probe_modes(c->conf, &e) != PAWL_OK) return cli_fail(c, &e);
     probe_programs(c->conf, warn_of_program, c);
-    struct store_opts so = {.url = url, .on_connect = c->conf->on_connect,
-                            .on_connect_n = c->conf->on_connect_n, .lease_us = c->conf->lease_us,
-                            .accept_wal_risk = c->conf->accept_wal_risk};
-    if (store_open(&so, &st, &e) != PAWL_OK) return cli_fail_open(c, url, &e);
-    if (lanes_declare(st, c->conf, true, NULL, 0, show, c, &lanes, &e) != PAWL_OK) {
-        x = cli_fail(c, &e);
-    } else {
-        lanes_free(&lanes);
-    }
-    store_close(&st);
+    const struct pawl_open_opts o = {.on_connect = c->conf->on_connect,
+                                     .on_connect_n = c->conf->on_connect_n};
+    if (pawl_open_with(url, &o, &p, &e) != PAWL_OK) return cli_fail_open(c, url, &e);
+    x = put_all(c, p);
+    pawl_close(&p);
     return x;
 }
 

@@ -80,6 +80,64 @@ START_TEST(test_what_a_failed_handler_wrote_unseen_is_undone_in_a_plain_batch)
 }
 END_TEST
 
+/* What would let later statements of the handler, or of others, pass for Pawl's own. */
+static const char *const names[] = {
+    "CREATE TEMP TRIGGER x AFTER DELETE ON pawl_x_ready BEGIN SELECT 1; END",
+    "CREATE TRIGGER pawl_mine AFTER INSERT ON row BEGIN DELETE FROM pawl_x_done; END",
+    "CREATE TEMP TRIGGER pawl_mine AFTER INSERT ON row BEGIN DELETE FROM pawl_x_done; END",
+    "CREATE VIEW pawl_mine AS SELECT * FROM pawl_x_job",
+    "CREATE TEMP TABLE pawl_x_ready (a)", "DROP VIEW pawl_jobs", "DROP TRIGGER pawl_enqueue_insert",
+    "CREATE TABLE pawl_y (a)",
+};
+
+static enum pawl_outcome take_a_name(struct pawl_run *run)
+{
+    struct pawl_error e;
+    const char *by = NULL;
+
+    if (pawl_arg_text(run, "by", &by, NULL, &e) != PAWL_OK) return pawl_run_error(run, &e);
+    if (strcmp(by, "raw") == 0) exec(pawl_run_sqlite(run), way);
+    else if (pawl_exec(run, way, NULL, 0, NULL, &e) != PAWL_OK) return PAWL_DONE;
+    return PAWL_DONE;
+}
+
+static int commits(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static enum pawl_outcome take_the_hooks(struct pawl_run *run)
+{
+    sqlite3 *db = pawl_run_sqlite(run);
+
+    ck_assert_ptr_nonnull(db);
+    (void)sqlite3_commit_hook(db, commits, NULL);
+    ck_assert_int_eq(sqlite3_set_authorizer(db, NULL, NULL), SQLITE_OK);
+    return PAWL_DONE;
+}
+
+START_TEST(test_names_and_hooks_of_pawl_are_not_to_be_had)
+{
+    struct cfx f;
+
+    way = names[_i];
+    cfx_begin(&f);
+    cfx_work(&f, false);
+    for (int raw = 0; raw < 2; raw++) {
+        struct pawl_ran ran = cfx_run(&f, raw ? "{\"by\":\"raw\"}" : "{\"by\":\"exec\"}",
+                                      take_a_name);
+        cfx_is(&ran, PAWL_STATE_DEAD, "misuse", "");
+    }
+    struct pawl_ran ran = cfx_run(&f, "{}", take_the_hooks); /* that is its own affair, for once */
+    cfx_is(&ran, PAWL_STATE_DONE, "done", "");
+    ran = cfx_run(&f, "{\"by\":\"raw\"}", take_a_name);
+    cfx_is(&ran, PAWL_STATE_DEAD, "misuse", "");
+    ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM sqlite_schema WHERE name = 'pawl_mine'"), 0);
+    cfx_end(&f);
+}
+END_TEST
+
 static bool insert_a_row(void *run, const struct pawl_value *col, size_t n)
 {
     struct pawl_error e;
@@ -169,6 +227,7 @@ static void add(TCase *tc)
     tcase_add_loop_test(tc, test_handler_that_jumps_out_of_a_row_is_misuse_and_stops_nobody, 0, 4);
     tcase_add_loop_test(tc, test_what_a_failed_handler_wrote_unseen_is_undone_in_a_plain_batch, 0,
                         (int)UT_N(ways) * 3);
+    tcase_add_loop_test(tc, test_names_and_hooks_of_pawl_are_not_to_be_had, 0, (int)UT_N(names));
     tcase_add_test(tc, test_statement_inside_a_row_leaves_the_outer_ones_limit_in_force);
 }
 

@@ -233,6 +233,17 @@ enum pawl_rc sl_explain_denied(struct sqlite *sl, enum pawl_rc rc, struct pawl_e
                             " reads needs write permission on it", sl->path, dir, strerror(err));
 }
 
+/* A path that is not absolute says little to whoever reads it elsewhere. */
+static enum pawl_rc no_store(const char *path, struct pawl_error *e)
+{
+    char dir[512];
+
+    if (*path == '/' || getcwd(dir, sizeof dir) == NULL)
+        return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init, or pawl_init()", path);
+    return pawl_fail(e, PAWL_NOSTORE, "no store at %s/%s; run pawl init, or pawl_init()",
+                     strcmp(dir, "/") == 0 ? "" : dir, path);
+}
+
 static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_error *e)
 {
     struct stat sb;
@@ -240,7 +251,7 @@ static enum pawl_rc open_failed(struct sqlite *sl, bool create, struct pawl_erro
     const int err = sl->db != NULL ? sqlite3_system_errno(sl->db) : ENOMEM;
 
     if (stat(sl->path, &sb) != 0 && errno == ENOENT && !create)
-        return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init", sl->path);
+        return no_store(sl->path, e);
     if (stat(sl->path, &sb) == 0 && !S_ISREG(sb.st_mode))
         return pawl_fail(e, create ? PAWL_NOCREATE : PAWL_NOTOURS,
                          "%s is not a regular file: give the path of a database file", sl->path);
@@ -298,7 +309,7 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
     enum pawl_rc rc;
 
     if (!create && stat(sl->path, &sb) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return pawl_fail(e, PAWL_NOSTORE, "no store at %s; run pawl init", sl->path);
+        return no_store(sl->path, e);
     if (stat(sl->path, &sb) == 0 &&
         (rc = sl_fork_check(sb.st_dev, sb.st_ino, sl->path, e)) != PAWL_OK)
         return rc;

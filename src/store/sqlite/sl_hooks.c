@@ -57,6 +57,24 @@ int sl_on_progress(void *ctx)
     return 0;
 }
 
+/* Names that are ours to give: a trigger or view of such a name would pass for our own door. */
+static bool is_ours(const char *name)
+{
+    return name != NULL && sqlite3_strnicmp(name, "pawl_", 5) == 0;
+}
+
+static bool is_schema_change(int action)
+{
+    switch (action) {
+    case SQLITE_CREATE_TRIGGER: case SQLITE_CREATE_TEMP_TRIGGER: case SQLITE_DROP_TRIGGER:
+    case SQLITE_DROP_TEMP_TRIGGER: case SQLITE_CREATE_VIEW: case SQLITE_CREATE_TEMP_VIEW:
+    case SQLITE_DROP_VIEW: case SQLITE_DROP_TEMP_VIEW: case SQLITE_CREATE_TABLE:
+    case SQLITE_CREATE_TEMP_TABLE: case SQLITE_CREATE_VTABLE: case SQLITE_DROP_TABLE:
+    case SQLITE_DROP_TEMP_TABLE: case SQLITE_ALTER_TABLE: return true;
+    default: return false;
+    }
+}
+
 static bool is_private(const char *name)
 {
     return name != NULL && sqlite3_strnicmp(name, "pawl_x_", 7) == 0;
@@ -92,6 +110,10 @@ static int authorize(struct sqlite *sl, int action, const char *a, const char *b
     const bool ours = inner != NULL && sqlite3_strnicmp(inner, "pawl_", 5) == 0 &&
                       sqlite3_strnicmp(inner, "pawl_x_", 7) != 0;
 
+    if (is_schema_change(action) && (is_ours(a) || is_ours(b))) {
+        sl->refused = "CREATE, ALTER or DROP for a name that begins with pawl_";
+        return SQLITE_DENY;
+    }
     switch (action) {
     case SQLITE_TRANSACTION: sl->refused = "BEGIN, COMMIT or ROLLBACK"; return SQLITE_DENY;
     case SQLITE_SAVEPOINT: sl->refused = "SAVEPOINT or RELEASE"; return SQLITE_DENY;
@@ -141,5 +163,6 @@ void sl_hooks(struct sqlite *sl)
 {
     sqlite3_wal_hook(sl->db, on_wal, sl); /* replaces the autocheckpoint */
     sqlite3_commit_hook(sl->db, on_commit, sl);
+    sqlite3_busy_handler(sl->db, sl_on_busy, sl);
     sqlite3_set_authorizer(sl->db, on_authorize, sl);
 }

@@ -380,6 +380,8 @@ void *sl_raw(struct store *st, bool on)
         sl->wrote_unseen = true; /* a table made or dropped, a blob: nothing counts those */
     }
     sl->raw = sl->guarded = on;
+    if (!on)
+        sl_hooks(sl); /* whatever it may have put in their place */
     for (sqlite3_stmt *q = NULL; !on && (q = sqlite3_next_stmt(sl->db, q)) != NULL;)
         if (sqlite3_stmt_busy(q))
             sqlite3_reset(q);
