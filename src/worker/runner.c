@@ -31,6 +31,7 @@ enum {
     BACKOFF_MAX_US = 5000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
     HIGH_FD = 64,
+    WATCH_US = 1000 * 1000,         /* the effect runner's watchdog looks this often */
 };
 
 struct runner_flags runner_flags;
@@ -60,6 +61,13 @@ static void on_alarm(int sig)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     now_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    if (at_us > now_us && at_us - now_us < WATCH_US) {
+        /* Before the next look. The one that follows is a second later again, or never. */
+        struct itimerval old, soon = {.it_value.tv_usec = at_us - now_us};
+        (void)getitimer(ITIMER_REAL, &old);
+        soon.it_interval = old.it_interval;
+        (void)setitimer(ITIMER_REAL, &soon, NULL);
+    }
     if (at_us == 0 || now_us < at_us) return;
     (void)signal(sig, SIG_DFL);
     (void)raise(sig);
@@ -89,7 +97,8 @@ static void signals_setup(void)
     catch_signal(SIGPIPE, on_nothing, (int)SA_RESTART);
 }
 
-/* While the effect runner works it is looked at once a second: that costs a job nothing. A prepare
+/* While the effect runner works it is looked at once a second (and when a limit is reached before
+ * the next look): that costs a job nothing. A prepare
  * may sleep and wait, and must not be woken for it: there each job sets the timer (runner_job.c).
  */
 static void watchdog(const struct runner *r, bool on)

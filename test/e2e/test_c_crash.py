@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_c_crash.py - C handlers that crash, hang or take everything down with them, in both modes:
 one runner, one job, and the neighbours go on. And kills of everything at random moments."""
+import datetime
+import os
 import random
+import re
 import signal
 import time
 import unittest
@@ -72,6 +75,16 @@ class Poison:
             self.assertEqual(attempt["outcome"], "timeout")
             self.assertRegex(attempt["error"], r"hard limit.*runner")
         self.assertEqual(done.err.count("event=runner.died"), 2, done)
+
+    def test_watchdog_comes_at_the_limit_and_not_with_the_next_second(self):
+        self.do("loop", "--max-retries", "0", at=self.at)
+        done = self.work()
+        began = os.stat(os.path.join(self.dir, "starts.log")).st_mtime
+        died = datetime.datetime.fromisoformat(re.search(
+            r"(?m)^(\S+)Z warn event=runner.died .*signal=14", done.err).group(1) + "+00:00")
+        took = died.timestamp() - began
+        self.assertGreater(took, 0.99)
+        self.assertLess(took, 1 + 0.6 * SLOW, done.err)
 
     def case_08_handler_that_kills_the_supervisor_is_buried_although_every_process_died(self):
         bad = self.do("parent", "--priority", "1", at=self.at)
