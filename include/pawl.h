@@ -636,7 +636,7 @@ struct pawl_worker_opts {
     const char *const *queues; /* only these; none: every queue */
     size_t queues_n;
     const struct pawl_open_opts *open; /* clock, log, on_connect; NULL: none */
-    int64_t lease_us;          /* who does not beat for so long is taken over; 0: 30 s */
+    int64_t lease_us;          /* who does not beat for so long is taken over: 1 s..1 h; 0: 30 s */
     /* jobs per commit: 0: what fits a few milliseconds; 1: each its own */
     size_t batch_max;
     bool replace_policies;     /* replace stored policies that differ; else DRIFT */

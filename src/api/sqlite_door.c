@@ -48,6 +48,14 @@ static enum pawl_rc fail(const struct door *d, const char *what, struct pawl_err
 {
     const int code = sqlite3_extended_errcode(d->db);
 
+    if (code == SQLITE_BUSY_SNAPSHOT)
+        return pawl_fail_native(e, PAWL_BUSY, code, "%s: this transaction began with a read and"
+                                " another one has written since: ROLLBACK and BEGIN IMMEDIATE",
+                                what);
+    if (code == SQLITE_AUTH)
+        return pawl_fail_native(e, PAWL_BADARG, code, "%s: this connection may not do that (%s);"
+                                " in a handler, on pawl_run_sqlite(run): use pawl_run_enqueue",
+                                what, sqlite3_errmsg(d->db));
     return pawl_fail_native(e, rc_of(code), code, "%s: %s", what, sqlite3_errmsg(d->db));
 }
 

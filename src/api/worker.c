@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #define LEASE_US INT64_C(30000000)
+#define LEASE_MIN_US INT64_C(1000000) /* as lease in pawl.conf */
+#define LEASE_MAX_US INT64_C(3600000000)
 #define EFFECT_HARD_LIMIT_US INT64_C(60000000) /* apply holds SQLite's one write lock meanwhile */
 
 enum pawl_rc worker_need(const struct pawl_worker *w, struct pawl_error *e)
@@ -58,7 +60,9 @@ static enum pawl_rc check_opts(const struct pawl_worker_opts *o, struct pawl_err
         return pawl_fail(e, PAWL_TOOBIG, "%zu tasks: at most %d", o->tasks_n, LIMIT_TASKS);
     if (o->queues_n > 0 && o->queues == NULL)
         return pawl_fail(e, PAWL_BADARG, "%zu queues at NULL", o->queues_n);
-    if (o->lease_us < 0) return pawl_fail(e, PAWL_BADARG, "lease_us must not be negative");
+    if (o->lease_us != 0 && (o->lease_us < LEASE_MIN_US || o->lease_us > LEASE_MAX_US))
+        return pawl_fail(e, PAWL_BADARG, "lease_us %lld: give 1 s to 1 h in microseconds, or 0 for"
+                         " 30 s", (long long)o->lease_us);
     for (size_t i = 0; i < o->tasks_n; i++)
         if ((rc = check_task(o, i, e)) != PAWL_OK) return rc;
     for (size_t i = 0; i < o->queues_n; i++)

@@ -33,6 +33,9 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
         return pawl_fail(e, PAWL_BADARG,
                          "store \"%.200s\": give sqlite:PATH, or a path ending in .db",
                          url);
+    if (strcmp(*path, ":memory:") == 0)
+        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": a store is a file, for many processes;"
+                         " for tests use pawl_open_temp()", url);
     if (strncmp(*path, "file:", 5) == 0)
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": SQLite's file: names are not accepted;"
                          " give a path", url);
@@ -142,8 +145,28 @@ static enum pawl_rc instant_rule(const char *what, int64_t us, struct pawl_error
     return PAWL_OK;
 }
 
+/* A value that its flag does not announce would be passed over in silence. */
+static enum pawl_rc flags_rule(const struct pawl_request *r, struct pawl_error *e)
+{
+    const struct { const char *name; bool has; int64_t value; } by[] = {
+        { "priority", r->has_priority, r->priority },
+        { "max_retries", r->has_max_retries, r->max_retries },
+        { "version", r->has_version, r->version },
+    };
+
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
+        if (!by[i].has && by[i].value != 0)
+            return pawl_fail(e, PAWL_BADARG, "%s %lld without has_%s: set has_%s, too", by[i].name,
+                             (long long)by[i].value, by[i].name, by[i].name);
+    return PAWL_OK;
+}
+
 static enum pawl_rc numbers_rule(const struct pawl_request *r, struct pawl_error *e)
 {
+    const enum pawl_rc flags = flags_rule(r, e);
+
+    if (flags != PAWL_OK)
+        return flags;
     if (r->has_priority && (r->priority < -LIMIT_PRIORITY || r->priority > LIMIT_PRIORITY))
         return pawl_fail(e, PAWL_BADARG, "priority %d: give -100..100, higher first", r->priority);
     if (r->has_max_retries && (r->max_retries < 0 || r->max_retries > LIMIT_RETRIES))

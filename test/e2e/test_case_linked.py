@@ -61,9 +61,9 @@ class Place(Linked):
 class Slow(Linked):
     def test_prepare_without_a_beat_is_taken_over_and_the_reason_says_so(self):
         job = self.enqueue("act", '{"do":"1/wait:go"}')
-        a = self.linked("lease_ms=500")
+        a = self.linked("lease_ms=1000")
         self.wait_attempts(job, 1)
-        b = self.linked("lease_ms=500", "log")
+        b = self.linked("lease_ms=1000", "log")
         self.wait_state(job, "done")
         page = self.job(job)
         self.assertEqual((page["lost"], page["releases"], page["failures"]), (0, 1, 0))

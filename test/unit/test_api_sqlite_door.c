@@ -104,6 +104,8 @@ static const struct pawl_request refused[] = {
     {.task = "t", .version = 1, .has_version = true},
     {.task = "t", .priority = 101, .has_priority = true},
     {.task = "t", .max_retries = -1, .has_max_retries = true},
+    {.task = "t", .priority = 1}, {.task = "t", .max_retries = 1}, {.task = "t", .version = 1},
+    {.task = "t", .entity = "e", .version = -1},
     {.task = "t", .headers = "[]"}, {.task = "t", .headers = "{\"a\":1}"},
     {.task = "t", .run_at_us = 1700000000}, {.task = "t", .run_at_us = -1},
     {.task = "t", .expires_at_us = INT64_MAX},
@@ -125,6 +127,8 @@ START_TEST(test_both_doors_refuse_alike)
     cfx_begin(&f);
     (void)door(&f, &known);
     ck_assert_int_ne(pawl_enqueue(f.p, r, 1, &out, NULL, &a), PAWL_OK);
+    if (r->priority == 1) ck_assert_str_eq(a.msg, "priority 1 without has_priority: set"
+                                           " has_priority, too");
     cfx_sql(&f, "BEGIN");
     ck_assert_int_ne(pawl_enqueue_sqlite(f.db, r, 1, &out, &done, &b), PAWL_OK);
     ck_assert_msg(a.rc == b.rc, "%s, %s: %s | %s", pawl_rc_name(a.rc), pawl_rc_name(b.rc), a.msg,
@@ -134,6 +138,26 @@ START_TEST(test_both_doors_refuse_alike)
     ck_assert_int_eq(sqlite3_get_autocommit(f.db), 0);
     cfx_sql(&f, "COMMIT");
     ck_assert_int_eq(jobs(&f), 1);
+    cfx_end(&f);
+}
+END_TEST
+
+/* A transaction that read first, and was overtaken: waiting does not help, and the text says what
+ * does. */
+START_TEST(test_a_snapshot_that_is_old)
+{
+    const struct pawl_request r = {.task = "t"};
+    struct pawl_enqueued out;
+    struct cfx f;
+
+    cfx_begin(&f);
+    cfx_sql(&f, "BEGIN");
+    (void)jobs(&f);
+    OK(pawl_enqueue(f.p, &r, 1, &out, NULL, e));
+    FAILS(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e), PAWL_BUSY, "this transaction began with"
+          " a read and another one has written since: ROLLBACK and BEGIN IMMEDIATE");
+    cfx_sql(&f, "ROLLBACK");
+    OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
     cfx_end(&f);
 }
 END_TEST
@@ -230,6 +254,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_answers);
     tcase_add_test(tc, test_the_answer_for_a_pruned_job);
     tcase_add_loop_test(tc, test_both_doors_refuse_alike, 0, UT_N(refused));
+    tcase_add_test(tc, test_a_snapshot_that_is_old);
     tcase_add_test(tc, test_how_many_were_stored);
     tcase_add_test(tc, test_connections_that_will_not_do);
 }

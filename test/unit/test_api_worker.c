@@ -40,7 +40,8 @@ START_TEST(test_what_a_worker_refuses)
     FAILS(pawl_worker_open(url, NULL, &w, e), PAWL_BADARG, "task");
     FAILS(pawl_worker_open("", &o, &w, e), PAWL_BADARG, "url");
     FAILS(pawl_worker_open(NULL, &o, &w, e), PAWL_BADARG, "url");
-    FAILS(pawl_worker_open("sqlite:nowhere.db", &o, &w, e), PAWL_NOSTORE, "nowhere");
+    FAILS(pawl_worker_open("sqlite::memory:", &o, &w, e), PAWL_BADARG, "use pawl_open_temp()");
+    FAILS(pawl_worker_open("sqlite:nowhere.db", &o, &w, e), PAWL_NOSTORE, "/nowhere.db");
     o.tasks_n = 0;
     FAILS(pawl_worker_open(url, &o, &w, e), PAWL_BADARG, "task");
     o.tasks_n = 2;
@@ -77,8 +78,10 @@ START_TEST(test_what_a_worker_refuses)
     o.queues_n = 1;
     FAILS(pawl_worker_open(url, &o, &w, e), PAWL_BADARG, "Not a queue");
     o.queues_n = 0;
-    o.lease_us = -1;
-    FAILS(pawl_worker_open(url, &o, &w, e), PAWL_BADARG, "lease");
+    for (size_t i = 0; i < 3; i++) {
+        o.lease_us = (const int64_t[]){-1, SEC - 1, 3600 * SEC + 1}[i];
+        FAILS(pawl_worker_open(url, &o, &w, e), PAWL_BADARG, "1 s to 1 h");
+    }
     ck_assert_ptr_null(w);
     FAILS(pawl_worker_step(NULL, NULL, e), PAWL_BADARG, "NULL");
     FAILS(pawl_worker_run(NULL, false, e), PAWL_BADARG, "NULL");

@@ -75,7 +75,7 @@ enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e)
     if (have == 0)
         return pawl_fail(e, PAWL_NOSTORE,
                          "no store at %s: the database has no Pawl tables; run pawl"
-                         " init", sl->path);
+                         " init, or pawl_init()", sl->path);
     if (breaking > newest())
         return pawl_fail(e, PAWL_NEWER, "%s was migrated to version %d by a newer pawl; this one"
                          " (" PAWL_VERSION ") knows %d", sl->path, breaking, newest());

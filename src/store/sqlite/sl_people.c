@@ -284,7 +284,8 @@ static enum pawl_rc replay_inside(struct sqlite *sl, int64_t id, const struct pa
     if (replayed && how->again_reason == NULL) {
         *new_id = before;
         rc = pawl_fail(e, PAWL_TOOLATE, "job %lld was already replayed as job %lld; a second replay"
-                       " needs --again --reason TEXT", (long long)id, (long long)before);
+                       " needs a reason (again_reason; of the command: --again --reason TEXT)",
+                       (long long)id, (long long)before);
     } else if (sqlite3_column_int64(d, 1) + 1 > LIMIT_REPLAY_CHAIN) {
         rc = pawl_fail(e, PAWL_CONFIG, "job %lld is the end of a chain of %d replays: enqueue a new"
                        " job instead", (long long)id, LIMIT_REPLAY_CHAIN);
