@@ -2,9 +2,11 @@
 """The pages against the product: what they print is what the binary does."""
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 
+from ckit import CC, compile_plugin
 from pawltest import PAWL, ROOT, PawlTest
 
 TIMEOUT = 120
@@ -62,6 +64,27 @@ class Docs(PawlTest):
                     f.write("SELECT 1")
             path = self.conf(text, f"example{i}.conf")
             self.ok("conf", "check", "-c", path)
+
+    def test_manual_of_the_configuration_has_the_keys_of_its_page(self):
+        rows = re.findall(r"^\| (`[a-z][\w.` ,]*) \|.*\|.*\|.*\|$", page("doc/config.md"),
+                          re.M)
+        described = {key for row in rows for key in re.findall(r"`([\w.]+)`", row)}
+        listed = {key for row in re.findall(r"^\.It Cm (.*)$", page("man/pawl.conf.5"), re.M)
+                  for key in row.split(" , ")}
+        self.assertGreater(len(described), 20, described)
+        self.assertEqual(listed, described)
+
+    def test_example_of_the_manual_is_accepted(self):
+        text = re.search(r"\.Bd -literal\n(.*?)\.Ed", page("man/pawl.conf.5"), re.S).group(1)
+        handlers = re.findall(r"c = \./shop\.so:(\w+)", text)
+        self.assertEqual(len(handlers), 2)
+        if not shutil.which(CC):
+            self.skipTest("no C compiler")
+        compile_plugin(self.dir, "shop", "#include <pawl.h>\n"
+                       "static enum pawl_outcome f(struct pawl_run *r)"
+                       " { (void)r; return PAWL_DONE; }\n"
+                       + "".join("PAWL_HANDLER(%s, NULL, f, NULL);\n" % h for h in handlers))
+        self.ok("conf", "check", "-c", self.conf(text))
 
     def test_links_and_named_tests_exist(self):
         names = ["README.md", "CONTRIBUTING.md", "example/README.md"]
