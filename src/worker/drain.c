@@ -19,6 +19,18 @@ enum {
     GIVE_UP_US = 3 * 1000 * 1000,  /* a store that takes nothing back for so long is given up */
 };
 
+/* Jobs in hand: of programs, of the effect runner, of the crew. */
+static int64_t running(const struct sup *s, int64_t now_us)
+{
+    int64_t n = s->leased != NULL ? (int64_t)leased_busy(s->leased) : 0, since_us;
+
+    n += partner_job(s, now_us, &since_us) != 0;
+    for (size_t i = 0; i < s->crew_n; i++) {
+        n += partner_lives(&s->crew[i]) && store_in_hand(s->st, s->crew[i].id, &since_us) != 0;
+    }
+    return n;
+}
+
 void drain_begin(struct sup *s, const char *why, int64_t now_us)
 {
     int64_t margin_us = s->grace_us / 5;
@@ -32,7 +44,7 @@ void drain_begin(struct sup *s, const char *why, int64_t now_us)
     s->term_at_us = now_us + s->grace_us - margin_us;
     s->give_up_at_us = now_us + s->grace_us + GIVE_UP_US;
     log_line(LOG_INFO, "worker.drain", "s:worker", s->id, "s:why", why, "t:grace", s->grace_us,
-             "i:running", s->leased != NULL ? (int64_t)leased_busy(s->leased) : 0, NULL);
+             "i:running", running(s, now_us), NULL);
     children_release_held(s);
     partner_drain(s);
 }
@@ -45,7 +57,7 @@ void drain_now(struct sup *s, const char *why, int64_t now_us)
     s->give_up_at_us = now_us + GIVE_UP_US;
     s->retry_at_us = 0; /* one more try, whatever the store said last */
     log_line(LOG_INFO, "worker.release", "s:worker", s->id, "s:why", why, "i:running",
-             s->leased != NULL ? (int64_t)leased_busy(s->leased) : 0, NULL);
+             running(s, now_us), NULL);
     partner_drain(s);
     partner_signal(s, SIGTERM);
     children_kill_all(s);

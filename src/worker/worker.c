@@ -189,7 +189,7 @@ static void log_start(struct sup *s)
     log_line(LOG_INFO, "worker.start", "s:worker", s->id, "i:pid", (int64_t)getpid(), "s:version",
              PAWL_VERSION, "s:config", s->o->conf->path, "s:store", buf_str(&store),
              "s:queues", queues.n > 0 ? buf_str(&queues) : NULL,
-             "i:concurrency", (int64_t)s->slots_n,
+             "i:concurrency", (int64_t)concurrency(s->o),
              "i:exec_tasks", tasks_of(s->o->conf, HANDLER_EXEC),
              "i:sql_tasks", tasks_of(s->o->conf, HANDLER_SQL),
              "i:c_tasks", tasks_of(s->o->conf, HANDLER_C),

@@ -163,6 +163,9 @@ class Effect(Answers, PluginTest):
         worker = self.worker()
         self.wait_until(lambda: self.starts(nap), what="its start")
         self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
+        self.assertRegex(self.log(worker), r"event=worker.start .*concurrency=%d "
+                         % self.concurrency)
+        self.assertRegex(self.log(worker), r"event=worker.drain .*running=1")
         self.assertEqual(self.sql("SELECT DISTINCT state, runs, failures, lost, releases"
                                   " FROM pawl_jobs"), [("ready", 0, 0, 0, 0)])
         self.ok("cancel", nap)
@@ -212,6 +215,7 @@ class Prepared(Answers, PluginTest):
         self.wait_until(lambda: len(self.starts(phase="prepare")) == 4, what="four at once")
         self.assertEqual(len({s.pid for s in self.starts()}), 4)
         self.assertEqual(self.stop_worker(worker), 0)
+        self.assertRegex(self.log(worker), r"event=worker.drain .*running=4")
         for job in ids:
             page = self.job(job)
             self.assertEqual((page["state"], page["failures"], page["lost"], page["releases"]),
@@ -262,9 +266,8 @@ class One(PluginTest):
 
     def test_drain_hands_back_at_no_cost(self):
         worker = self.worker()
-        before = self.crowd(60, "q")   # quick ones: it learns to hold several
-        self.wait_until(lambda: self.count("done") == 60, what="the quick ones")
         self.ok("pause", "--task", "act")
+        before = self.crowd(60, "q")   # quick ones: it learns to hold several
         nap, rest = self.do("nap", at="prepare"), self.crowd(50)
         self.ok("resume", "--task", "act")
         self.wait_until(lambda: self.starts(nap), what="its start")
