@@ -207,10 +207,18 @@ static void list_begun(struct prepared *p, struct store *st)
         store_blame_hand(st, n);
 }
 
+/* Acknowledged before its work: what is undone with a neighbour is not run again, but lost. So it
+ * is prepared and applied by itself. */
+static bool is_early(const struct slot *s)
+{
+    return s->task->policy.ack == ACK_EARLY;
+}
+
 /* Prepare what is held, in order of the slots. */
 static void prepare_all(struct prepared *p, struct store *st)
 {
     const int64_t start = mono(p);
+    bool early = false, rest = false; /* the last one was; what is behind it waits for it */
     size_t n = 0, done = 0;
 
     for (size_t i = 0; i < p->slots_n; i++)
@@ -224,12 +232,17 @@ static void prepare_all(struct prepared *p, struct store *st)
             continue;
         if (stopped(p) || (done > 0 && mono(p) - start > PATIENCE * p->o.budget_us))
             break;
+        rest = done > 0 && (early || is_early(&p->slots[i]));
+        if (rest)
+            break;
+        early = is_early(&p->slots[i]);
         store_blame_hand(st, done++);
         prepare_one(p, st, i);
     }
     store_blame_hand(st, done); /* none: those before it are prepared */
     resize(p, done, mono(p) - start);
-    hand_back(p);
+    if (!rest)
+        hand_back(p);
 }
 
 /* --- apply --- */
@@ -269,14 +282,6 @@ static void take_states(struct prepared *p, size_t n)
             s->phase = SLOT_ENDED;
         }
     }
-}
-
-/* Acknowledged before its work: what is undone with a neighbour is not run again, but lost. So it
- * is
- * applied by itself. */
-static bool is_early(const struct slot *s)
-{
-    return s->task->policy.ack == ACK_EARLY;
 }
 
 static enum pawl_rc apply(struct prepared *p, struct store *st, struct effect_report *out,

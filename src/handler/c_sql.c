@@ -7,6 +7,7 @@
  */
 #include "base/err.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "handler/c_run.h"
 
 #include <stdlib.h>

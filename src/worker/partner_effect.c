@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define LONG_US (5 * INT64_C(1000000))    /* a job that keeps the write lock this long is named */
+#define START_US (30 * INT64_C(1000000))  /* as long as the probe may take */
 #define BEYOND_US (15 * INT64_C(1000000)) /* the watchdog has had its time, and did not bark */
 
 /* --- to hold still --- */
@@ -78,6 +79,17 @@ static void end_late(struct sup *s, struct partner *p, int64_t job, int64_t for_
     (void)kill(p->pid, SIGKILL);
 }
 
+/* A plugin may wait for ever as it is loaded, though it did not in the probe. */
+static void end_unborn(struct sup *s, struct partner *p, int64_t now_us)
+{
+    if (p->phase != PARTNER_STARTING || p->ending || now_us - p->up_at_us < START_US) return;
+    log_line(LOG_ERROR, "runner.late", "s:worker", s->id, "t:for", now_us - p->up_at_us, "i:pid",
+             (int64_t)p->pid, "s:why", "it does not come up (a plugin that waits as it is loaded?):"
+             " it is killed", NULL);
+    p->up_at_us = now_us;
+    (void)kill(p->pid, SIGKILL);
+}
+
 static void watch_one(struct sup *s, struct partner *p, int64_t now_us)
 {
     const bool effect = p == &s->partner;
@@ -85,6 +97,7 @@ static void watch_one(struct sup *s, struct partner *p, int64_t now_us)
     struct pawl_error e = {0};
     int64_t for_us = 0, job = in_hand(s, p, now_us, &for_us);
 
+    end_unborn(s, p, now_us);
     if (job == 0 || for_us < LONG_US) return;
     if (p->long_since_us == now_us - for_us) {
         end_late(s, p, job, for_us);

@@ -407,6 +407,26 @@ class Refused(PluginTest):
                 self.fails(78, *verb, "-c", path,
                            says=r"bad.conf:5: c = ./c.so:x: loading the plugin ended .*" + says)
 
+    def test_a_constructor_that_hangs_in_the_runner_only_is_ended_and_named(self):
+        self.plugin("h", "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n" + NOTHING
+                    + "__attribute__((constructor)) static void c(void)\n{\n"
+                    "    char line[4096] = \"\";\n"
+                    "    FILE *f = fopen(\"/proc/self/cmdline\", \"r\");\n"
+                    "    size_t n = f ? fread(line, 1, sizeof line - 1, f) : 0;\n"
+                    "    if (f) (void)fclose(f);\n"
+                    "    if (memmem(line, n, \"__runner\", 8) && access(\"hang\", F_OK) == 0)\n"
+                    "        for (;;) pause();\n}\n"
+                    "PAWL_HANDLER(x, NULL, f, NULL);")
+        self.conf("[pawl]\ndb = sqlite:shop.db\n\n[task t]\nc = ./h.so:x\n")
+        with open(os.path.join(self.dir, "hang"), "w"):
+            pass
+        worker, job = self.start_worker(), self.enqueue("t")
+        self.wait_until(lambda: "event=runner.late" in self.log(worker), 60, "late")
+        self.assertIn("does not come up", self.log(worker))
+        os.remove(os.path.join(self.dir, "hang"))
+        self.wait_until(lambda: self.job(job)["state"] == "done", 60, "its end")
+        self.assertEqual(self.job(job)["lost"], 0)
+
     def test_bad_values(self):
         for value, says in (("acts.so", "write FILE:NAME"), (":act", "write FILE:NAME"),
                             ("acts.so:", "write FILE:NAME"), ("acts.so:a-b", "write FILE:NAME")):

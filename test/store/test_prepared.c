@@ -522,6 +522,38 @@ START_TEST(each_store_poison_job_reaches_its_cap_and_its_neighbours_get_through)
 }
 END_TEST
 
+START_TEST(each_store_death_of_an_early_job_loses_that_one_only)
+{
+    struct policy p = fx_policy();
+    struct death d;
+    struct fx f;
+
+    p.ack = ACK_EARLY;
+    for (int where = 0; where < 2; where++) {
+        memset(&d, 0, sizeof d);
+        fx_begin(&f, _i);
+        fx_task_as(&f, "mail", &p);
+        d.t = fx_shared(sizeof *d.t);
+        d.batch = 8;
+        for (int i = 0; i < 8; i++)
+            fx_put(&f, "mail", "{}");
+        *(where == 0 ? &d.t->die_prepare : &d.t->die_apply) = 3;
+        killed(&f, &d);
+        struct reap_report rep = fx_reap(&f, f.st);
+        ck_assert_uint_eq(rep.dropped, 1);
+        fx_shut(&f);
+        fx_wait_ok(fx_child(&f, step_and_die, &d));
+        fx_open(&f);
+        for (int64_t id = 1; id <= 8; id++) {
+            ck_assert_int_eq(fx_effects(&f, id), id != 3);
+            ck_assert_int_eq(d.t->prepared[id], 1); /* none of them begins twice */
+        }
+        ck_assert_str_eq(fx_job(&f, 3).outcome, "lost");
+        fx_end(&f);
+    }
+}
+END_TEST
+
 /* --- a supervisor and its runner --- */
 
 struct crew { struct death d; bool leased_too, kill_parent; char *id; enum outcome how; };
@@ -660,6 +692,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_death_in_commit_makes_suspects_of_a_batch_and_charges_one_alone);
     FX_ADD(tc, each_store_death_after_the_commit_charges_nobody);
     FX_ADD(tc, each_store_poison_job_reaches_its_cap_and_its_neighbours_get_through);
+    FX_ADD(tc, each_store_death_of_an_early_job_loses_that_one_only);
     FX_ADD(tc, each_store_runner_that_dies_is_recovered_by_its_supervisor);
     FX_ADD(tc, each_store_runner_that_dies_with_its_supervisor_is_recovered_with_it);
 }
