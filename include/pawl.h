@@ -37,11 +37,16 @@ extern "C" {
 
 #define PAWL_VERSION "0.1.0"
 #define PAWL_MUST_USE __attribute__((warn_unused_result))
+#ifdef __cplusplus /* clean under -Wold-style-cast */
+#define PAWL_CAST(type, x) static_cast<type>(x)
+#else
+#define PAWL_CAST(type, x) ((type)(x))
+#endif
 #define PAWL_API __attribute__((visibility("default")))
 #define PAWL_CALL PAWL_API PAWL_MUST_USE enum pawl_rc /* a call that can fail */
 
-/* Result codes. Texts, retry class and exit codes: the table in src/base/err.h, printed by
- * `pawl debug errors`. Append only. */
+/* Result codes. Texts, retry class and exit codes: libpawl(3), and `pawl debug errors`. Append
+ * only. */
 enum pawl_rc {
     PAWL_OK = 0,
     PAWL_NOMEM,    /* out of memory */
@@ -308,9 +313,10 @@ PAWL_CALL pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct p
  * A handler has one or two functions.
  *   apply    runs inside the job's transaction: what it writes with pawl_exec, the jobs that it
  *            enqueues and "the job is done" commit together, exactly once, or not at all. On SQLite
- *            it holds the one write lock: keep it short. It may be called again within one attempt
- *            (a batch is run again when its commit failed): what it does outside the transaction
- *            may happen twice.
+ *            it holds the one write lock: keep it short, and write with nothing but what is below
+ *            (pawl_enqueue with another handle would wait for itself, and is BADARG). It may be
+ *            called again within one attempt (a batch is run again when its commit failed): what it
+ *            does outside the transaction may happen twice.
  *   prepare  (optional) runs before, outside any transaction, and may be slow: compute, read files,
  *            call others with pawl_run_idempotency_key. The job is leased to this process the
  *            while. It leaves what it found in run->plan, for apply. May read with pawl_query, not
@@ -408,8 +414,8 @@ struct pawl_handler {
 #endif
 #define PAWL_HANDLER(name, prepare, apply, drop)                                      \
     PAWL_HANDLER_LINKAGE PAWL_API const struct pawl_handler name;                     \
-    const struct pawl_handler name = {PAWL_ABI, (uint32_t)sizeof(struct pawl_api), prepare, apply, \
-                                      drop}
+    const struct pawl_handler name = {PAWL_ABI, PAWL_CAST(uint32_t, sizeof(struct pawl_api)), \
+                                      prepare, apply, drop}
 
 /* --- inside a handler: the args --- */
 /* A member of the args by name, or by JSON Pointer (RFC 6901) when it begins with '/': "amount",
@@ -490,7 +496,7 @@ static inline struct pawl_value pawl_text(const char *name, const char *p) /* NU
 }
 static inline struct pawl_value pawl_blob(const char *name, const void *p, size_t n)
 {
-    struct pawl_value v = {name, PAWL_BLOB, 0, 0, (const char *)p, n};
+    struct pawl_value v = {name, PAWL_BLOB, 0, 0, PAWL_CAST(const char *, p), n};
     return v;
 }
 
@@ -535,7 +541,8 @@ static inline PAWL_MUST_USE enum pawl_rc pawl_run_enqueue(struct pawl_run *run,
 }
 
 /* --- inside a handler: what came of it --- */
-/* The job's result: JSON text, copied, at most 256 KiB; the last call counts. BADDATA, TOOBIG. */
+/* The job's result: JSON text of n bytes (0: strlen), copied, at most 256 KiB; the last call
+ * counts. NULL: none. BADDATA, TOOBIG, NOMEM. */
 static inline PAWL_MUST_USE enum pawl_rc pawl_run_result(struct pawl_run *run, const char *json,
                                                          size_t n, struct pawl_error *e)
 {
@@ -548,7 +555,7 @@ static inline enum pawl_outcome pawl_run_error(struct pawl_run *run, const struc
 {
     return run->api->outcome(run, e);
 }
-/* Say why: the job's error text (up to 1 KiB here), for any outcome but PAWL_DONE. */
+/* Say why: the job's error text (up to 1 KiB here). Not kept with PAWL_DONE and PAWL_STALE. */
 __attribute__((format(printf, 2, 3), unused)) static void pawl_run_say(struct pawl_run *run,
                                                                       const char *fmt, ...)
 {
@@ -558,9 +565,12 @@ __attribute__((format(printf, 2, 3), unused)) static void pawl_run_say(struct pa
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    run->api->error(run, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+    run->api->error(run, text, n < 0                               ? 0
+                         : PAWL_CAST(size_t, n) < sizeof text ? PAWL_CAST(size_t, n)
+                                                              : sizeof text - 1);
 }
-/* Not before so long from now: the next run after PAWL_RETRY (a floor) or PAWL_SNOOZE. */
+/* Not before so long from now: the next run after PAWL_RETRY (a floor) or PAWL_SNOOZE (without:
+ * 5 s; at most 1 h). Up to a tenth more is added at random. */
 static inline void pawl_run_after(struct pawl_run *run, int64_t delay_us)
 {
     run->api->after(run, delay_us);

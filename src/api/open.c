@@ -11,6 +11,7 @@
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/sqlscan.h"
@@ -34,6 +35,48 @@ enum pawl_rc api_need_handle(const struct pawl *p, struct pawl_error *e)
     enum pawl_rc rc = api_need(p && p->st, e, "the store handle is NULL: call pawl_open first");
 
     return rc == PAWL_OK ? api_need_owner(p->owner, e) : rc;
+}
+
+/* --- a handler that writes by another handle --- */
+
+static _Thread_local struct api_apply *applying;
+
+void api_apply_begin(struct api_apply *a)
+{
+    a->before = applying;
+    applying = a;
+}
+
+void api_apply_end(struct api_apply *a)
+{
+    applying = a->before;
+}
+
+enum pawl_rc api_need_no_apply(const struct api_file *file, struct pawl_error *e)
+{
+    for (const struct api_apply *a = applying; a != NULL; a = a->before)
+        if (a->file.ino != 0 && a->file.ino == file->ino && a->file.dev == file->dev)
+            return pawl_fail(e, PAWL_BADARG, "called from inside a handler's transaction, which"
+                             " holds this store's write lock: it would wait for itself; use"
+                             " pawl_run_enqueue there, and the rest outside");
+    return PAWL_OK;
+}
+
+enum pawl_rc api_need_writer(const struct pawl *p, struct pawl_error *e)
+{
+    enum pawl_rc rc = api_need_handle(p, e);
+
+    return rc == PAWL_OK ? api_need_no_apply(&p->file, e) : rc;
+}
+
+struct api_file api_file_of(const char *url)
+{
+    static const char scheme[] = "sqlite:";
+    const bool has = strncmp(url, scheme, sizeof scheme - 1) == 0;
+    struct stat sb;
+
+    if (stat(has ? url + sizeof scheme - 1 : url, &sb) != 0) return (struct api_file){0, 0};
+    return (struct api_file){sb.st_dev, sb.st_ino};
 }
 
 /* --- the clock --- */
@@ -190,6 +233,7 @@ static enum pawl_rc open_at(struct pawl *p, const char *url, const struct pawl_o
         rc = store_init(&plain, NULL, e);
     }
     if (rc == PAWL_OK) rc = api_store_open(&so, o, &p->st, e);
+    if (rc == PAWL_OK) p->file = api_file_of(url);
     return api_leave(&p->log, rc);
 }
 

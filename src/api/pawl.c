@@ -25,6 +25,13 @@ static enum pawl_rc need_id(const struct pawl *p, int64_t id, struct pawl_error 
     return PAWL_OK;
 }
 
+static enum pawl_rc need_id_to_write(const struct pawl *p, int64_t id, struct pawl_error *e)
+{
+    enum pawl_rc rc = need_id(p, id, e);
+
+    return rc == PAWL_OK ? api_need_no_apply(&p->file, e) : rc;
+}
+
 void pawl_free(void *p)
 {
     free(p);
@@ -44,7 +51,7 @@ enum pawl_rc pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t
 {
     WITH_ERROR(e);
     if (bad_i) *bad_i = n;
-    enum pawl_rc rc = api_need_handle(p, e);
+    enum pawl_rc rc = api_need_writer(p, e);
     if (rc != PAWL_OK) return rc;
     if (n == 0) return PAWL_OK;
     rc = api_need(req && out, e, "requests, or room for answers, is NULL");
@@ -110,7 +117,7 @@ enum pawl_rc pawl_cancel(struct pawl *p, int64_t id, enum pawl_state *state, str
 {
     WITH_ERROR(e);
     enum pawl_state unused = PAWL_STATE_N;
-    enum pawl_rc rc = need_id(p, id, e);
+    enum pawl_rc rc = need_id_to_write(p, id, e);
     if (rc != PAWL_OK) return rc;
     api_enter(&p->log);
     return api_leave(&p->log, store_cancel(p->st, id, state ? state : &unused, e));
@@ -120,7 +127,7 @@ enum pawl_rc pawl_run_now(struct pawl *p, int64_t id, enum pawl_state *state, st
 {
     WITH_ERROR(e);
     enum pawl_state unused = PAWL_STATE_N;
-    enum pawl_rc rc = need_id(p, id, e);
+    enum pawl_rc rc = need_id_to_write(p, id, e);
     if (rc != PAWL_OK) return rc;
     api_enter(&p->log);
     return api_leave(&p->log, store_run_now(p->st, id, state ? state : &unused, e));
@@ -133,7 +140,7 @@ enum pawl_rc pawl_dead_replay(struct pawl *p, int64_t id, const struct pawl_repl
     static const struct pawl_replay as_it_is;
     int64_t unused = 0;
     if (new_id) *new_id = 0;
-    enum pawl_rc rc = need_id(p, id, e);
+    enum pawl_rc rc = need_id_to_write(p, id, e);
     if (rc != PAWL_OK) return rc;
     if (how && how->again_reason && !*how->again_reason)
         return pawl_fail(e, PAWL_BADARG, "a second replay needs a reason");
@@ -156,7 +163,7 @@ enum pawl_rc pawl_dead_is_stale(struct pawl *p, int64_t id, bool *stale, struct 
 enum pawl_rc pawl_dead_discard(struct pawl *p, int64_t id, const char *reason, struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = need_id(p, id, e);
+    enum pawl_rc rc = need_id_to_write(p, id, e);
     if (rc != PAWL_OK) return rc;
     if ((rc = api_need(reason && *reason, e, "a discard needs a reason")) != PAWL_OK) return rc;
     api_enter(&p->log);
@@ -167,7 +174,7 @@ enum pawl_rc pawl_pause(struct pawl *p, const char *queue, const char *task, boo
                         struct pawl_error *e)
 {
     WITH_ERROR(e);
-    enum pawl_rc rc = api_need_handle(p, e);
+    enum pawl_rc rc = api_need_writer(p, e);
     if (rc != PAWL_OK) return rc;
     rc = api_need(!queue != !task, e, "give a queue or a task, not both");
     if (rc != PAWL_OK) return rc;
@@ -213,7 +220,7 @@ enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struc
     WITH_ERROR(e);
     static const struct pawl_prune_opts defaults;
     struct pawl_pruned unused;
-    enum pawl_rc rc = api_need_handle(p, e);
+    enum pawl_rc rc = api_need_writer(p, e);
     if (rc != PAWL_OK) return rc;
     if (how && how->batch < 0) return pawl_fail(e, PAWL_BADARG, "batch must not be negative");
     if (!out) out = &unused;

@@ -219,7 +219,7 @@ enum pawl_rc pawl_task_put(struct pawl *p, const char *name, const char *policy,
     struct buf lines = {0};
     const char *why = NULL;
     int64_t id = 0;
-    enum pawl_rc rc = api_need_handle(p, e);
+    enum pawl_rc rc = api_need_writer(p, e);
 
     if (differs) *differs = NULL;
     if (rc != PAWL_OK) return rc;

@@ -22,6 +22,7 @@ struct pawl_worker {
     struct api_log log;
     char id[24];
     bool joined;
+    struct api_apply apply;    /* while one of ours is in its transaction */
     bool inside;               /* a handler of ours is running: it may not use us, but to stop */
     int64_t lease_us;
     struct wlane effect, prepared;

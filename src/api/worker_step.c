@@ -34,7 +34,9 @@ void worker_effect_fn(void *ctx, struct store *st, const struct lane_task *t,
 
     (void)st;
     w->inside = true;
+    api_apply_begin(&w->apply);
     c_apply(w->host, &w->effect.c[t - w->effect.tasks], t, job, NULL, arena, f, pinned);
+    api_apply_end(&w->apply);
     w->inside = false;
     see_stop(w);
 }
@@ -62,7 +64,9 @@ static void call_apply(void *ctx, struct store *st, const struct lane_task *t,
 
     (void)st;
     w->inside = true;
+    api_apply_begin(&w->apply);
     c_apply(w->host, &w->prepared.c[t - w->prepared.tasks], t, job, plan, arena, f, pinned);
+    api_apply_end(&w->apply);
     w->inside = false;
     see_stop(w);
 }

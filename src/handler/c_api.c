@@ -96,6 +96,7 @@ static enum pawl_rc result(struct pawl_run *run, const char *json, size_t n, str
         r->result_bytes = 0;
         return PAWL_OK;
     }
+    if (n == 0) n = strlen(json);
     if (n > LIMIT_RESULT_BYTES) {
         return pawl_fail(e, PAWL_TOOBIG, "the result has %zu bytes, at most %d are accepted", n,
                          LIMIT_RESULT_BYTES);

@@ -333,66 +333,6 @@ START_TEST(test_both_lanes_get_their_turn)
 }
 END_TEST
 
-/* --- from inside --- */
-
-static void use_own_worker(struct pawl_run *run)
-{
-    static const char why[] = "inside this worker's own handler";
-    struct cfx *f = cfx_of(run);
-    struct pawl_worker *w = f->w;
-    struct pawl_worker_stat stat;
-    struct pawl_ran ran;
-    bool more;
-
-    FAILS(pawl_worker_step(w, &more, e), PAWL_BADARG, why);
-    FAILS(pawl_worker_run(w, true, e), PAWL_BADARG, why);
-    FAILS(pawl_worker_one(w, &ran, e), PAWL_BADARG, why);
-    FAILS(pawl_worker_close(&w, e), PAWL_BADARG, why);
-    ck_assert_ptr_eq(w, f->w);
-    ck_assert_int_ne(pawl_worker_fd(w), -1);
-    ck_assert_int_ge(pawl_worker_wait_us(w), 0);
-    pawl_worker_stats(w, &stat);
-    *(int *)f->own += 1;
-}
-
-static enum pawl_outcome uses_own_worker(struct pawl_run *run)
-{
-    struct pawl_error e;
-
-    use_own_worker(run);
-    return cfx_insert(run, run->key, 1, &e) == PAWL_OK ? PAWL_DONE : pawl_run_error(run, &e);
-}
-
-static enum pawl_outcome prepares_with_it(struct pawl_run *run)
-{
-    use_own_worker(run);
-    return PAWL_DONE;
-}
-
-START_TEST(test_a_handler_may_not_use_its_own_worker)
-{
-    const struct pawl_request r = {.task = "t", .key = "k"};
-    const struct pawl_request again = {.task = "t", .key = "l"};
-    struct pawl_enqueued out;
-    int used = 0;
-    struct cfx f;
-
-    cfx_begin(&f);
-    f.own = &used;
-    f.apply = uses_own_worker;
-    f.prepare = prepares_with_it;
-    f.drop = use_own_worker;
-    cfx_work(&f, _i != 0);
-    OK(pawl_enqueue(f.p, &r, 1, &out, NULL, e));
-    ck_assert_int_eq(cfx_one(&f).state, PAWL_STATE_DONE);
-    ck_assert_int_eq(used, _i != 0 ? 3 : 1);
-    OK(pawl_enqueue(f.p, &again, 1, &out, NULL, e));
-    OK(pawl_worker_run(f.w, true, e)); /* between two handlers it is as it was */
-    ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM row"), 2);
-    cfx_end(&f);
-}
-END_TEST
-
 /* --- stop --- */
 
 static void *stops(void *w)
@@ -736,7 +676,6 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_own_loop);
     tcase_add_test(tc, test_only_its_queues);
     tcase_add_test(tc, test_both_lanes_get_their_turn);
-    tcase_add_loop_test(tc, test_a_handler_may_not_use_its_own_worker, 0, 2);
     tcase_add_test(tc, test_stop);
     tcase_add_loop_test(tc, test_log_lines, 0, 2);
     tcase_add_test(tc, test_threads_on_one_file);

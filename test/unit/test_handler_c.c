@@ -253,6 +253,46 @@ static enum pawl_outcome runs_named(struct pawl_run *run)
     return pawl_run_error(run, &e);
 }
 
+/* Both ways to enqueue on the handler's own connection. */
+static enum pawl_outcome enqueues_by_sql(struct pawl_run *run)
+{
+    struct pawl_error e;
+
+    if (pawl_exec(run, "INSERT INTO pawl_enqueue (task, key) VALUES ('t', 'by sql')", NULL, 0, NULL,
+                  &e) != PAWL_OK)
+        return pawl_run_error(run, &e);
+    return PAWL_DONE;
+}
+
+static enum pawl_outcome enqueues_by_door(struct pawl_run *run)
+{
+    const struct pawl_request r = {.task = "t", .key = "by door"};
+    struct pawl_enqueued out;
+    struct pawl_error e;
+
+    if (pawl_enqueue_sqlite(pawl_run_sqlite(run), &r, 1, &out, NULL, &e) != PAWL_OK)
+        return pawl_run_error(run, &e);
+    return PAWL_DONE;
+}
+
+START_TEST(test_follow_ups_by_sql_and_not_by_the_door)
+{
+    struct pawl_ran ran;
+    struct cfx f;
+
+    cfx_begin(&f);
+    cfx_work(&f, false);
+    ran = cfx_run(&f, "{}", enqueues_by_sql);
+    cfx_is(&ran, PAWL_STATE_DONE, "done", "");
+    ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM pawl_jobs WHERE key = 'by sql'"), 1);
+    f.apply = enqueues_by_door;
+    ran = cfx_one(&f);
+    cfx_is(&ran, PAWL_STATE_DEAD, "permanent", "use pawl_run_enqueue");
+    ck_assert_int_eq(cfx_num(&f, "SELECT count(*) FROM pawl_jobs WHERE key = 'by door'"), 0);
+    cfx_end(&f);
+}
+END_TEST
+
 START_TEST(test_a_failed_statement_is_named)
 {
     struct pawl_ran ran;
@@ -472,6 +512,7 @@ static void add(TCase *tc)
     tcase_add_test(tc, test_errors_by_their_cause);
     tcase_add_loop_test(tc, test_a_failed_statement_is_named, 0, UT_N(named));
     tcase_add_test(tc, test_a_misuse_is_said_once);
+    tcase_add_test(tc, test_follow_ups_by_sql_and_not_by_the_door);
     tcase_add_loop_test(tc, test_misuse_leaves_nothing_and_harms_no_neighbour, 0, UT_N(bad));
     tcase_add_loop_test(tc, test_misuse_alone_in_its_batch, 0, UT_N(bad));
     tcase_add_test(tc, test_misuse_names_the_first_error);

@@ -364,7 +364,8 @@ static enum pawl_outcome result(struct pawl_run *run)
     FAILS(pawl_run_result(run, "{", 1, e), PAWL_BADDATA, "byte");
     FAILS(pawl_run_result(run, big, sizeof big, e), PAWL_TOOBIG, "bytes");
     OK(pawl_run_result(run, "[1]", 3, e));
-    OK(pawl_run_result(run, "{\"sum\": 2}", 10, e));
+    FAILS(pawl_run_result(run, "", 0, e), PAWL_BADDATA, "byte");
+    OK(pawl_run_result(run, "{\"sum\": 2}", 0, e));
     return PAWL_DONE;
 }
 

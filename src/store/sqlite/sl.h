@@ -109,6 +109,8 @@ void sl_text_n(sqlite3_stmt *q, int i, const char *s, size_t n);  /* NULL -> NUL
 char *sl_dup(struct arena *a, sqlite3_stmt *q, int col);          /* column text or NULL */
 
 /* sl_tx.c: transactions */
+/* rc; BUSY says so when it is this very process that holds the side lock. */
+enum pawl_rc sl_busy_who(struct sqlite *sl, enum pawl_rc rc, struct pawl_error *e);
 enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
 /* As sl_begin, but keeps the side lock after the commit until sl_leave (effect mode). */
 enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;

@@ -201,9 +201,15 @@ static bool op_changed(struct store *st)
     return changed;
 }
 
+static enum pawl_rc op_enqueue(struct store *st, const struct pawl_request *req, size_t n,
+                               struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    return sl_busy_who(sl_of(st), sl_enqueue(st, req, n, out, bad_i, e), e);
+}
+
 static const struct store_ops ops = {
     .close = op_close, .forsake = op_forsake, .describe = op_describe,
-    .enqueue = sl_enqueue, .jobs = sl_jobs,
+    .enqueue = op_enqueue, .jobs = sl_jobs,
     .job = sl_job, .attempts = sl_attempts, .cancel = sl_cancel, .run_now = sl_run_now,
     .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
     .queues = sl_queues, .queue_known = sl_queue_known, .stats = sl_stats, .check = sl_check,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 #include "base/err.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -26,6 +27,17 @@ static int pages_written(struct sqlite *sl)
     return now;
 }
 
+enum pawl_rc sl_busy_who(struct sqlite *sl, enum pawl_rc rc, struct pawl_error *e)
+{
+    if (rc != PAWL_BUSY || sl->side.page == NULL
+        || who_pid(atomic_load(&sl->side.page->turn), sl->side.who) != getpid())
+        return rc;
+    return pawl_fail(e, PAWL_BUSY, "the store is busy: this process has held its write lock for"
+                     " %lld s, in another handle, or in a handler that calls from inside its"
+                     " transaction: use pawl_run_enqueue there",
+                     (long long)(sl->wait_us / 1000000));
+}
+
 enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
@@ -36,7 +48,7 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
         return rc;
     assert(store_is_ours(&sl->base));
     if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
-        return rc;
+        return sl_busy_who(sl, rc, e);
     if ((rc = sl_same_file(sl, e)) != PAWL_OK) {
         side_unlock(&sl->side);
         return rc;
