@@ -198,7 +198,8 @@ static void late(struct why *w)
         break;
     case OUT_DISCARD:
         drop(w, "failed");
-        say(w, "ended in a way that the task's policy discards");
+        say(w, w->f->exit_code >= 0 ? "ended in a way that the task's policy discards"
+                                    : "its handler discarded it");
         break;
     case OUT_PERMANENT:
         bury(w, DEAD_PERMANENT);

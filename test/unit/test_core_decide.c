@@ -241,6 +241,12 @@ START_TEST(test_decide_discard_and_cancel)
     struct decision d = end_run(&x, OUT_DISCARD);
     ck_assert_int_eq(d.to, PAWL_STATE_DROPPED);
     ck_assert_str_eq(d.drop, "failed");
+    x.f.exit_code = 3;
+    d = end_run(&x, OUT_DISCARD);
+    expect_reason(&d, "ended in a way that the task's policy discards");
+    x.f.exit_code = -1;
+    d = end_run(&x, OUT_DISCARD);
+    expect_reason(&d, "its handler discarded it");
     ck_assert_int_eq(end_run(&x, OUT_CANCELLED).to, PAWL_STATE_CANCELLED);
 }
 END_TEST
