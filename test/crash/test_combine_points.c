@@ -302,5 +302,5 @@ static void add(TCase *tc)
 
 int main(void)
 {
-    return ut_main("combine", add, 60);
+    return ut_main("combine", add, 180);
 }

@@ -24,6 +24,7 @@ struct store_stmt {
     sqlite3_stmt *st;          /* NULL after a reopen: prepared again at the next run */
     char *text;
     bool counts;               /* whatever it writes is counted in rows (not so: CREATE TABLE) */
+    struct sql_value *col; int col_n; /* of a row that is handed out; kept: its taker may jump */
     struct store_stmt *next;
 };
 

@@ -89,6 +89,7 @@ void sqlite_stmt_free(struct store_stmt **p)
         }
     if (store_is_ours(&s->sl->base)) /* else a forked child: SQLite's memory is left alone */
         sqlite3_finalize(s->st);
+    free(s->col);
     free(s->text);
     free(s);
     *p = NULL;
@@ -309,11 +310,20 @@ static enum pawl_rc step_rows(struct sqlite *sl, sqlite3_stmt *q, struct sql_val
                             sl->timed_out ? "time limit reached" : sqlite3_errmsg(sl->db));
 }
 
+static bool room_for(struct store_stmt *s, int col_n)
+{
+    if (col_n <= s->col_n)
+        return true;
+    free(s->col);
+    s->col = calloc((size_t)col_n, sizeof *s->col);
+    s->col_n = s->col != NULL ? col_n : 0;
+    return s->col != NULL;
+}
+
 enum pawl_rc sl_stmt_query(struct store *st, struct store_stmt *s, const struct sql_value *v,
                            size_t n, store_row_fn *fn, void *ctx, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    struct sql_value *col = NULL;
     enum pawl_rc rc;
 
     if ((rc = ready_to_step(sl, s, v, n, e)) != PAWL_OK)
@@ -322,15 +332,13 @@ enum pawl_rc sl_stmt_query(struct store *st, struct store_stmt *s, const struct 
     if (!sl->in_tx && !sqlite3_stmt_readonly(s->st))
         rc = pawl_fail(e, PAWL_CONFIG, "only a statement that reads may run here, outside the job's"
                        " transaction");
-    else if (col_n < 0 || col_n > COLUMNS_MAX ||
-             (col = calloc((size_t)col_n + 1, sizeof *col)) == NULL)
+    else if (col_n < 0 || col_n > COLUMNS_MAX || !room_for(s, col_n))
         rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
     else
-        rc = step_rows(sl, s->st, col, col_n, fn, ctx, e);
+        rc = step_rows(sl, s->st, s->col, col_n, fn, ctx, e);
     stepped(sl, s, rc != PAWL_OK);
     sqlite3_reset(s->st);
     sqlite3_clear_bindings(s->st);
-    free(col);
     return rc;
 }
 
