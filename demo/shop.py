@@ -12,12 +12,14 @@ Needs     PAWL_BIN: the binary; beside it, in demo/, the compiled charge program
 Leaves    nothing: all files are in one temporary directory, kept when an audit fails or on --keep.
 """
 import argparse
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from day import Broken
 from evening import Evening
@@ -36,6 +38,14 @@ def parse(argv):
     if opts.seed is None:
         opts.seed = random.SystemRandom().randrange(1, 10000)
     return opts
+
+
+def remove(where):
+    """With all that is in it. A process that was killed a moment ago may still be writing there."""
+    deadline = time.monotonic() + 5
+    while os.path.exists(where) and time.monotonic() < deadline:
+        shutil.rmtree(where, ignore_errors=True)
+        time.sleep(0.02)
 
 
 def main(argv):
@@ -72,7 +82,7 @@ def main(argv):
         if shop is not None:
             shop.close()
         if not keep:
-            shutil.rmtree(where, ignore_errors=True)
+            remove(where)
         else:
             screen.line("  everything is kept in %s" % where)
     return code
