@@ -69,9 +69,9 @@ def measure_crash(tools, report, o):
     with open(store.conf, "w") as f:
         f.write(CONF % {"db": store.db, "plugin": plugin})
     took = {"effects": [], "prepared": []}
-    with Worker(store):
-        for _ in range(repeats):
-            for task in took:
+    for _ in range(repeats):
+        for task in took:
+            with Worker(store):  # a runner that dies again and again is started ever later
                 store.sql("INSERT INTO pawl_enqueue(task, args) VALUES (?, ?)", task,
                           json.dumps({"dir": store.dir}))
                 took[task].append(recovery_ms(store, task))
