@@ -5,10 +5,13 @@
  *        will go off then.
  */
 #include "base/err.h"
+#include "base/log.h"
 #include "handler/c_plugin.h"
 #include "worker/runner.h"
 
 #include <assert.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -44,6 +47,17 @@ static void disarm(void)
     atomic_store(&runner_flags.kill_at_us, 0);
 }
 
+/* A C handler returned. One that closed our link has ended this process: the supervisor kills it,
+ * but later, when the last words name a job that did nothing. Now they name the one that did. */
+static void returned(const struct runner *r, const struct lane_task *t, const struct job *job)
+{
+    disarm();
+    if (fcntl(r->ctl_fd, F_GETFD) >= 0) return;
+    log_line(LOG_ERROR, "runner.unlinked", "s:worker", r->o->worker, "i:job", job->id, "s:task",
+             t->name, "s:why", "its handler closed descriptors that it did not open", NULL);
+    (void)raise(SIGKILL);
+}
+
 /* --- effect mode --- */
 
 static void effect_job(void *ctx, struct store *st, const struct lane_task *t,
@@ -55,11 +69,12 @@ static void effect_job(void *ctx, struct store *st, const struct lane_task *t,
     if (r->sql[i] != NULL) {
         arm(r, t, SQL_OVERRUN_US);
         sql_task_run(r->sql[i], st, &t->policy, job, &runner_flags.now, arena, f, pinned);
+        disarm();
     } else {
         arm(r, t, C_OVERRUN_US);
         c_apply(r->host, &r->c[i], t, job, NULL, arena, f, pinned);
+        returned(r, t, job);
     }
-    disarm();
 }
 
 /* --- prepared mode: prepare and apply have the hard limit each --- */
@@ -72,7 +87,7 @@ static void prepare_job(void *ctx, struct store *st, const struct lane_task *t,
     (void)st;
     arm(r, t, C_OVERRUN_US);
     c_prepare(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f);
-    disarm();
+    returned(r, t, job);
 }
 
 static void apply_job(void *ctx, struct store *st, const struct lane_task *t,
@@ -84,7 +99,7 @@ static void apply_job(void *ctx, struct store *st, const struct lane_task *t,
     (void)st;
     arm(r, t, C_OVERRUN_US);
     c_apply(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f, pinned);
-    disarm();
+    returned(r, t, job);
 }
 
 static void drop_job(void *ctx, const struct lane_task *t, const struct job *job, void *plan)
@@ -93,7 +108,7 @@ static void drop_job(void *ctx, const struct lane_task *t, const struct job *job
 
     arm(r, t, C_OVERRUN_US);
     c_drop(r->host, &r->c[index_of(r, t)], t, job, plan);
-    disarm();
+    returned(r, t, job);
 }
 
 static const struct prepared_calls calls = {
