@@ -188,7 +188,8 @@ static enum pawl_rc run_lanes(struct pawl_worker *w, bool *more, struct pawl_err
 
 static bool reason_to_look(struct pawl_worker *w)
 {
-    if (store_changed(w->st)) w->look = w->active = true;
+    /* Who has work at hand need not ask; the first idle step does. */
+    if (!w->look && store_changed(w->st)) w->look = w->active = true;
     return w->look || store_now_us(w->st) >= w->next_due_us
         || worker_mono(w) >= w->look_anyway_us;
 }

@@ -156,6 +156,9 @@ enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, 
                         int64_t **task_ids, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
 
 /* sl_claim.c: choose due jobs in order; reads only */
+struct sl_task_state { bool known, paused, suspects; };
+enum pawl_rc sl_task_look(struct sqlite *sl, int64_t task_id, struct sl_task_state *out,
+                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
                        struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
                        struct pawl_error *e) PAWL_MUST_USE;

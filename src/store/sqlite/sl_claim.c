@@ -66,20 +66,42 @@ static enum pawl_rc open_queue(struct sqlite *sl, const struct lane *lane, int64
     return PAWL_OK;
 }
 
-static enum pawl_rc task_open(struct sqlite *sl, int64_t task_id, bool *open, struct pawl_error *e)
+enum pawl_rc sl_task_look(struct sqlite *sl, int64_t task_id, struct sl_task_state *out,
+                          struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(sl, SLQ_TASK_PAUSED, &q, e)) != PAWL_OK)
+    memset(out, 0, sizeof *out);
+    if ((rc = sl_q(sl, SLQ_TASK_LOOK, &q, e)) != PAWL_OK)
         return rc;
     sqlite3_bind_int64(q, 1, task_id);
-    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
         return rc;
-    *open = row && sqlite3_column_int(q, 0) == 0;
+    out->known = true;
+    out->paused = sqlite3_column_int(q, 0) != 0;
+    out->suspects = sqlite3_column_int(q, 1) != 0;
     sqlite3_reset(q);
     return PAWL_OK;
+}
+
+/* The tasks of a lane, each looked at once per choice. */
+static enum pawl_rc look_at_tasks(struct sqlite *sl, const struct lane *lane, struct arena *a,
+                                  struct sl_task_state **out, struct pawl_error *e)
+{
+    struct sl_task_state *t = arena_alloc(a, (lane->tasks_n + 1) * sizeof *t);
+    enum pawl_rc rc = t != NULL ? PAWL_OK : pawl_fail(e, PAWL_NOMEM, "out of memory");
+
+    for (size_t i = 0; i < lane->tasks_n && rc == PAWL_OK; i++)
+        rc = sl_task_look(sl, lane->tasks[i].id, &t[i], e);
+    *out = t;
+    return rc;
+}
+
+static bool is_open(const struct sl_task_state *t)
+{
+    return t->known && !t->paused;
 }
 
 /* The best level of (task, queue) behind l->rank that has something due; notes the next due time of
@@ -144,8 +166,7 @@ static enum pawl_rc read_chunk(struct sqlite *sl, struct line *l, int64_t task_i
     sqlite3_bind_int64(q, 4, now_us);
     sqlite3_bind_int64(q, 5, l->run_at_us);
     sqlite3_bind_int64(q, 6, l->id);
-    sqlite3_bind_int64(q, 7, (int64_t)chunk);
-    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && l->n < chunk) {
+    while (l->n < chunk && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
         struct cand *c = &l->c[l->n++];
         l->id = c->id = sqlite3_column_int64(q, 0);
         l->run_at_us = c->run_at_us = sqlite3_column_int64(q, 1);
@@ -201,19 +222,17 @@ static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct l
 
 /* Every line of the lane that has something due. */
 static enum pawl_rc find_lines(struct sqlite *sl, struct lines *ls, const struct lane *lane,
-                               int64_t now_us, struct arena *a, struct claim_info *info,
-                               struct pawl_error *e)
+                               const struct sl_task_state *tasks, int64_t now_us, struct arena *a,
+                               struct claim_info *info, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
     for (size_t t = 0; t < lane->tasks_n; t++) {
         int64_t queue_id = 0;
-        bool open = false, row = true;
+        bool row = true;
 
-        if ((rc = task_open(sl, lane->tasks[t].id, &open, e)) != PAWL_OK)
-            return rc;
-        while (open) { /* a loose scan: one seek per queue that holds jobs of this task */
+        while (is_open(&tasks[t])) { /* a loose scan: one seek per queue that holds jobs of this task */
             if ((rc = sl_q(sl, SLQ_NEXT_QUEUE, &q, e)) != PAWL_OK)
                 return rc;
             sqlite3_bind_int64(q, 1, lane->tasks[t].id);
@@ -292,13 +311,13 @@ static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_
 }
 
 /* Find the lines, read the first chunk of each, merge. */
-static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane, size_t want,
-                             int64_t now_us,
+static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane,
+                             const struct sl_task_state *tasks, size_t want, int64_t now_us,
                              struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
                              struct pawl_error *e)
 {
     struct merger m = { .sl = sl, .lane = lane, .now_us = now_us, .a = a, .info = info };
-    enum pawl_rc rc = find_lines(sl, &m.ls, lane, now_us, a, info, e);
+    enum pawl_rc rc = find_lines(sl, &m.ls, lane, tasks, now_us, a, info, e);
 
     /* One line: read what is wanted at once. Several: little of each, more of those that are used.
      * */
@@ -311,7 +330,8 @@ static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane, size_t 
 }
 
 /* A due suspect runs before everything else, and alone. */
-static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane, int64_t now_us, bool alone,
+static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane,
+                             const struct sl_task_state *tasks, int64_t now_us, bool alone,
                              struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
                              struct pawl_error *e)
 {
@@ -319,9 +339,9 @@ static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane, int64_t
 
     for (size_t t = 0; t < lane->tasks_n && *n == 0 && rc == PAWL_OK; t++) {
         sqlite3_stmt *q = NULL;
-        bool row = true, open = false;
+        bool row = true;
 
-        if ((rc = task_open(sl, lane->tasks[t].id, &open, e)) != PAWL_OK || !open)
+        if (!is_open(&tasks[t]) || !tasks[t].suspects)
             continue;
         if ((rc = sl_q(sl, SLQ_SUSPECT, &q, e)) != PAWL_OK)
             return rc;
@@ -389,16 +409,19 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
                        struct pawl_error *e)
 {
     const int64_t now_us = sl->env->wall_us(sl->env->ctx);
+    struct sl_task_state *tasks = NULL;
     enum pawl_rc rc;
 
     *n = 0;
     memset(info, 0, sizeof *info);
     if (want == 0 || lane == NULL)
         return PAWL_OK;
-    if ((rc = suspects(sl, lane, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
+    if ((rc = look_at_tasks(sl, lane, arena, &tasks, e)) != PAWL_OK)
+        return rc;
+    if ((rc = suspects(sl, lane, tasks, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
     if (!info->suspect_waiting &&
-        (rc = in_order(sl, lane, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
+        (rc = in_order(sl, lane, tasks, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0, bytes = 0; i < *n; i++) {
         if (bytes > BATCH_BYTES_MAX) { /* the rest was only chosen: it stays where it is */

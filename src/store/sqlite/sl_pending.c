@@ -38,24 +38,6 @@ static enum pawl_rc queue_is(struct sqlite *sl, const struct lane *lane, int64_t
     return PAWL_OK;
 }
 
-static enum pawl_rc task_paused(struct sqlite *sl, int64_t task_id, bool *paused,
-                                struct pawl_error *e)
-{
-    sqlite3_stmt *q = NULL;
-    bool row = false;
-    enum pawl_rc rc;
-
-    *paused = false;
-    if ((rc = sl_q(sl, SLQ_TASK_PAUSED, &q, e)) != PAWL_OK)
-        return rc;
-    sqlite3_bind_int64(q, 1, task_id);
-    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
-        return rc;
-    *paused = row && sqlite3_column_int(q, 0) != 0;
-    sqlite3_reset(q);
-    return PAWL_OK;
-}
-
 static void sooner(int64_t *next_us, int64_t at_us)
 {
     if (*next_us == 0 || at_us < *next_us)
@@ -93,11 +75,12 @@ static enum pawl_rc find_due(struct sqlite *sl, const struct lane *lane, int64_t
                              int64_t now_us, struct pending *out, struct pawl_error *e)
 {
     bool row = false, ours, paused;
+    struct sl_task_state task;
     sqlite3_stmt *q = NULL;
     int64_t queue_id = 0;
-    enum pawl_rc rc = task_paused(sl, task_id, &paused, e);
+    enum pawl_rc rc = sl_task_look(sl, task_id, &task, e);
 
-    if (rc != PAWL_OK || paused)
+    if (rc != PAWL_OK || task.paused)
         return rc;
     while (out->due == 0) {
         if ((rc = sl_q(sl, SLQ_NEXT_QUEUE, &q, e)) != PAWL_OK)
@@ -149,10 +132,10 @@ static enum pawl_rc find_retrying(struct sqlite *sl, const struct lane *lane, in
                                   int64_t now_us, struct pending *out, struct pawl_error *e)
 {
     sqlite3_stmt *q = NULL;
-    bool paused = false;
-    enum pawl_rc rc = task_paused(sl, task_id, &paused, e);
+    struct sl_task_state task;
+    enum pawl_rc rc = sl_task_look(sl, task_id, &task, e);
 
-    if (rc != PAWL_OK || paused)
+    if (rc != PAWL_OK || task.paused)
         return rc;
     if ((rc = sl_q(sl, SLQ_RETRYING_OF, &q, e)) != PAWL_OK)
         return rc;

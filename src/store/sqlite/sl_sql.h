@@ -27,7 +27,8 @@
                   " ORDER BY name LIMIT 1000")                                                    \
     X(TASK_POLICY, "SELECT policy, name FROM pawl_x_task WHERE id = ?1")                          \
     X(TASK_SET, "UPDATE pawl_x_task SET policy = ?2, queue_id = ?3, priority = ?4 WHERE id = ?1") \
-    X(TASK_PAUSED, "SELECT paused FROM pawl_x_task WHERE id = ?1")                                \
+    X(TASK_LOOK, "SELECT paused, EXISTS (SELECT 1 FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"\
+                 " WHERE suspect = 1 AND task_id = ?1) FROM pawl_x_task WHERE id = ?1")           \
     X(TASK_PAUSE, "UPDATE pawl_x_task SET paused = ?2 WHERE name = ?1")                           \
     X(QUEUE_GET, "SELECT id FROM pawl_x_queue WHERE name = ?1")                                   \
     X(QUEUE_ADD, "INSERT INTO pawl_x_queue (name, created_at_us) VALUES (?1, ?2)")                \
@@ -53,9 +54,10 @@
     X(NEXT_QUEUE, "SELECT min(queue_id) FROM pawl_x_ready WHERE task_id = ?1 AND queue_id > ?2")  \
     X(LEVEL, "SELECT rank, run_at_us, id FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2"  \
              " AND rank > ?3 AND " SL_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
+    /* no LIMIT ?: SQLite compiles such a statement anew whenever the limit is bound */           \
     X(DUE, "SELECT id, run_at_us, " SL_COUNTERS ", suspect FROM pawl_x_ready"                     \
            " WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3 AND run_at_us <= ?4"              \
-           " AND (run_at_us, id) > (?5, ?6) AND " SL_SANE " ORDER BY run_at_us, id LIMIT ?7")     \
+           " AND (run_at_us, id) > (?5, ?6) AND " SL_SANE " ORDER BY run_at_us, id")              \
     X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " SL_COUNTERS ", suspect"                   \
                /* left to itself the planner walks all that waits of the task */                  \
                " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
