@@ -467,6 +467,11 @@ void *store_raw(struct store *st, bool on)
     return st->ops->raw(st, on);
 }
 
+bool store_intact(struct store *st)
+{
+    return store_is_ours(st) && st->ops->intact(st);
+}
+
 const char *store_raw_refused(struct store *st)
 {
     if (!store_is_ours(st))

@@ -94,6 +94,7 @@ struct store_ops {
     bool (*call_over)(struct store *);
     void *(*raw)(struct store *, bool);
     const char *(*raw_refused)(struct store *);
+    bool (*intact)(struct store *);
     int (*wake_fd)(struct store *);
     void (*wake_clear)(struct store *);
     bool (*changed)(struct store *);

@@ -27,6 +27,7 @@ struct store_opts {
     size_t on_connect_n;
     bool accept_wal_risk;         /* an SQLite with the WAL-reset fault: several writers anyway */
     int64_t lease_us;             /* a worker whose beat is older is taken over; 0: 30 s */
+    bool watch;                   /* for store_intact: remember which descriptors are ours */
 };
 /* created may be NULL. Errors as pawl_init / pawl_open. */
 enum pawl_rc store_init(const struct store_opts *o, bool *created,
@@ -265,6 +266,9 @@ void *store_raw(struct store *st, bool on);
 bool store_call_over(struct store *st);
 /* What the watch refused since store_raw(true): static text, NULL: nothing. */
 const char *store_raw_refused(struct store *st);
+/* Opened with `watch`: are the connection's descriptors still what it opened? Not, when a handler
+ * has closed them: nothing on it works any more, and another file may get their numbers. */
+bool store_intact(struct store *st);
 /* Statements running past this monotonic instant are interrupted; 0: no limit. The flag (may be
  * NULL) interrupts as well when it becomes non-zero. */
 void store_deadline(struct store *st, int64_t mono_us, const volatile int *stop);

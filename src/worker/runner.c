@@ -289,7 +289,7 @@ static enum pawl_rc setup(struct runner *r, struct pawl_error *e)
     const struct runner_opts *o = r->o;
     struct store_opts so = {.url = o->url, .env = r->env, .on_connect = o->conf->on_connect,
                             .on_connect_n = o->conf->on_connect_n, .lease_us = o->conf->lease_us,
-                            .accept_wal_risk = o->accept_wal_risk};
+                            .accept_wal_risk = o->accept_wal_risk, .watch = true};
     enum pawl_rc rc;
 
     if ((rc = descriptors_setup(r, e)) != PAWL_OK) return rc;

@@ -47,12 +47,13 @@ static void disarm(void)
     atomic_store(&runner_flags.kill_at_us, 0);
 }
 
-/* A C handler returned. One that closed our link has ended this process: the supervisor kills it,
- * but later, when the last words name a job that did nothing. Now they name the one that did. */
+/* A C handler returned. One that closed our link, or the store's files, has ended this process: it
+ * would be killed for it, or fail for ever, but later, when the last words name a job that did
+ * nothing. Now they name the one that did. */
 static void returned(const struct runner *r, const struct lane_task *t, const struct job *job)
 {
     disarm();
-    if (fcntl(r->ctl_fd, F_GETFD) >= 0) return;
+    if (fcntl(r->ctl_fd, F_GETFD) >= 0 && store_intact(r->st)) return;
     log_line(LOG_ERROR, "runner.unlinked", "s:worker", r->o->worker, "i:job", job->id, "s:task",
              t->name, "s:why", "its handler closed descriptors that it did not open", NULL);
     (void)raise(SIGKILL);

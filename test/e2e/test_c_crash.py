@@ -65,6 +65,10 @@ class Poison:
         # Whether its runner or the supervisor notices first: nobody else is charged.
         self.is_poison("closefrom", r"signal 9")
 
+    def case_07_handler_that_closes_the_store_is_buried(self):
+        # Its runner could do nothing more, and would say so for ever.
+        self.is_poison("closestore", r"signal 9")
+
     def case_07_handler_that_never_ends_is_exhausted(self):
         page, done = self.one_bad_among_fifty("loop")
         self.assertEqual((page["state"], page["dead_class"], page["lost"], page["failures"],

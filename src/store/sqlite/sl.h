@@ -28,6 +28,7 @@ struct store_stmt {
     struct store_stmt *next;
 };
 
+enum { SL_FILES = 16 };
 struct sqlite {
     struct store base;         /* first: a struct store * is a struct sqlite * */
     sqlite3 *db;
@@ -69,6 +70,9 @@ struct sqlite {
     int64_t judge_at_us;       /* boot time before which nobody is judged frozen */
     uint64_t file_dev, file_ino; /* of the database, as opened */
     bool noted;                  /* in sl_fork.c */
+    bool watch;                  /* remember the connection's descriptors (sl_files.c) */
+    struct sl_file { int fd; dev_t dev; ino_t ino; } files[SL_FILES];
+    size_t files_n;
     struct log_gate reap_gate;
 };
 
@@ -81,6 +85,12 @@ enum pawl_rc sl_fork_check(dev_t dev, ino_t ino, const char *path,
                            struct pawl_error *e) PAWL_MUST_USE;
 void sl_fork_note(dev_t dev, ino_t ino);
 void sl_fork_forget(dev_t dev, ino_t ino);
+
+/* sl_files.c: which descriptors did the connection open? before and after it did; a no-op unless
+ * sl->watch */
+void sl_files_before(struct sqlite *sl);
+void sl_files_after(struct sqlite *sl);
+bool sl_intact(struct store *st);
 
 /* sl_conn.c: the connection */
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;

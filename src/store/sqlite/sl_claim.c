@@ -232,7 +232,7 @@ static enum pawl_rc find_lines(struct sqlite *sl, struct lines *ls, const struct
         int64_t queue_id = 0;
         bool row = true;
 
-        while (is_open(&tasks[t])) { /* a loose scan: one seek per queue that holds jobs of this task */
+        while (is_open(&tasks[t])) { /* a loose scan: one seek per queue with jobs of the task */
             if ((rc = sl_q(sl, SLQ_NEXT_QUEUE, &q, e)) != PAWL_OK)
                 return rc;
             sqlite3_bind_int64(q, 1, lane->tasks[t].id);

@@ -313,6 +313,7 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
     if (stat(sl->path, &sb) == 0 &&
         (rc = sl_fork_check(sb.st_dev, sb.st_ino, sl->path, e)) != PAWL_OK)
         return rc;
+    sl_files_before(sl);
     if (sqlite3_open_v2(sl->path, &sl->db, flags, NULL) != SQLITE_OK) {
         rc = open_failed(sl, create, e);
         goto fail;
@@ -348,6 +349,7 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
         rc = sl_explain_denied(sl, pawl_wrap(e, "%s", sl->path), e);
     if (rc != PAWL_OK)
         goto fail;
+    sl_files_after(sl);
     return PAWL_OK;
 fail:
     sl_disconnect(sl);

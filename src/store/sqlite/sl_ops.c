@@ -231,6 +231,7 @@ static const struct store_ops ops = {
     .effect_resume = sl_effect_resume, .effect_lease = sl_effect_lease,
     .effect_enqueue = sl_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
     .call_over = sl_call_over, .raw = sl_raw, .raw_refused = sl_raw_refused,
+    .intact = sl_intact,
     .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
     .in_hand = op_in_hand,
@@ -247,6 +248,7 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
     sl->base.ops = &ops;
     sl->base.env = sl->env = o->env != NULL ? o->env : env_real();
     sl->accept_wal_risk = o->accept_wal_risk;
+    sl->watch = o->watch;
     sl->lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
     sl->ckpt_at = 900;
     sl->wait_us = SL_WAIT_US;

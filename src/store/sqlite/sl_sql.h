@@ -27,8 +27,9 @@
                   " ORDER BY name LIMIT 1000")                                                    \
     X(TASK_POLICY, "SELECT policy, name FROM pawl_x_task WHERE id = ?1")                          \
     X(TASK_SET, "UPDATE pawl_x_task SET policy = ?2, queue_id = ?3, priority = ?4 WHERE id = ?1") \
-    X(TASK_LOOK, "SELECT paused, EXISTS (SELECT 1 FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"\
-                 " WHERE suspect = 1 AND task_id = ?1) FROM pawl_x_task WHERE id = ?1")           \
+    X(TASK_LOOK, "SELECT paused, EXISTS (SELECT 1 FROM pawl_x_ready"                              \
+                 " INDEXED BY pawl_x_ready_suspect WHERE suspect = 1 AND task_id = ?1)"           \
+                 " FROM pawl_x_task WHERE id = ?1")                                               \
     X(TASK_PAUSE, "UPDATE pawl_x_task SET paused = ?2 WHERE name = ?1")                           \
     X(QUEUE_GET, "SELECT id FROM pawl_x_queue WHERE name = ?1")                                   \
     X(QUEUE_ADD, "INSERT INTO pawl_x_queue (name, created_at_us) VALUES (?1, ?2)")                \
