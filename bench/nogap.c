@@ -2,8 +2,8 @@
 /* nogap.c - pawl without the gaps it leaves for foreign writers: to measure what the gaps cost.
  * Never for use: it starves everybody else who writes the file.
  *
- * How: these definitions come before those of sl_pace.c in the library, which is then left out. */
-#include "store/sqlite/sl_pace.h"
+ * How: these definitions come before those of pace.c in the library, which is then left out. */
+#include "store/side/pace.h"
 #include "../src/main.c"
 
 int64_t pace_gap(struct pace *p, int64_t now_us)

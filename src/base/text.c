@@ -27,6 +27,14 @@ bool text_int64(const char *s, int64_t min, int64_t max, int64_t *out)
     return true;
 }
 
+void text_copy(char *dst, size_t cap, const char *s)
+{
+    const size_t n = strnlen(s, cap - 1);
+
+    memcpy(dst, s, n);
+    dst[n] = '\0';
+}
+
 char *text_bytes(uint64_t bytes, char *buf, size_t n)
 {
     static const char *const unit[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };

@@ -22,6 +22,9 @@ bool text_instant_us(const char *s, int64_t *out, const char **why);
 /* Print in UTC with milliseconds, or microseconds when they are not zero. buf: >= 40 bytes. */
 char *text_instant(int64_t us, char *buf, size_t n);
 
+/* The text as far as it fits, always ended. cap: > 0. */
+void text_copy(char *dst, size_t cap, const char *s);
+
 /* "4.0 KiB", "1.2 MiB". */
 char *text_bytes(uint64_t bytes, char *buf, size_t n);
 /* 1234567 -> "1,234,567". buf: >= 32. */

@@ -8,8 +8,8 @@
  *                          OVER: it ends now and holds nothing. Without it an end, whatever the
  *                          exit code, is a death: a handler may have called exit
  * A suspect of the runner needs no word: it runs in a transaction of its own, and if everything
- * dies then, it is the one that was there twice (sl_reap.c). The end of the stream: the other side
- * is gone.
+ * dies then, it is the one that was there twice (verb/reap.c). The end of the stream: the other
+ * side is gone.
  */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H

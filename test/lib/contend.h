@@ -7,7 +7,7 @@
 #include "lib/fx.h"
 #include "store/sqlite/sl.h"
 
-static inline struct side *ct_side(struct fx *f) { return &sl_of(f->st)->side; }
+static inline struct side *ct_side(struct fx *f) { return &sl_of(f->st)->d.side; }
 
 /* The next transaction of this process begins with the lock in hand; others find it taken. */
 static inline void ct_hold(struct fx *f)

@@ -64,7 +64,7 @@ static int64_t work(struct store *st)
     const struct sqlite *sl = sl_of(st);
     int64_t n = 0;
 
-    for (int i = 0; i < SLQ_N; i++)
+    for (int i = 0; i < Q_N; i++)
         if (sl->q[i] != NULL) n += sqlite3_stmt_status(sl->q[i], SQLITE_STMTSTATUS_VM_STEP, 1);
     return n;
 }

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lib/contend.h"
-#include "store/sqlite/sl_who.h"
+#include "store/side/who.h"
 
 /* A child that lives until the test closes its end of the pipe, or ends. */
 static pid_t linger(const int go[2])

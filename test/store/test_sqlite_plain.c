@@ -11,7 +11,7 @@
 
 enum { WARM = 200, AROUND = 30 };
 
-static bool is_plain(const struct fx *f) { return sl_of(f->st)->plain; }
+static bool is_plain(const struct fx *f) { return sl_of(f->st)->d.plain; }
 
 /* A worker that has just done many jobs without trouble. */
 static void begin(struct fx *f)

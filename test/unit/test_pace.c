@@ -2,7 +2,7 @@
 /* test_pace.c - foreign writers get their turn: pawl drains flat out and another program, with
  * SQLite's own busy timeout, wants to write. Played in virtual time, over thousands of phases. */
 #include "base/clock.h"
-#include "store/sqlite/sl_pace.h"
+#include "store/side/pace.h"
 
 #include <stdlib.h>
 #include <string.h>

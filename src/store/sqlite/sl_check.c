@@ -1,94 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_check.c - the invariants that SQL can state, run on a live store in one snapshot; then the
- * engine's own checks.
- *
- * Each query returns the jobs that break it: no row = it holds. Numbers as in doc/guarantee.md.
- * A finding with job_id -1 is none: it names a check that could not be run here, and why.
- */
+/* sl_check.c - SQLite's own checks of the file. */
 #include <stdio.h>
 #include <string.h>
 #include "base/err.h"
 #include "store/sqlite/sl.h"
-
-#define FINDINGS_MAX 100 /* per invariant: enough to see what is wrong */
-
-static const struct { const char *name, *what, *sql; } checks[] = {
-    { "I1", "a job is nowhere: neither waiting, running nor ended",
-      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_done WHERE job_id ="
-      " j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_dead WHERE job_id = j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_dropped WHERE job_id = j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_cancelled WHERE job_id = j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_running WHERE job_id = j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_ready r WHERE r.task_id = j.task_id AND r.queue_id ="
-      "  j.queue_id AND r.rank = -j.priority AND r.run_at_us = j.run_at_us AND r.id = j.id)"
-      " AND NOT EXISTS (SELECT 1 FROM pawl_x_ready r WHERE r.id = j.id AND r.moved = 1)" },
-    { "I2", "a row has no job (a phantom)",
-      "SELECT id FROM pawl_x_ready EXCEPT SELECT id FROM pawl_x_job UNION ALL"
-      " SELECT job_id FROM (SELECT job_id FROM pawl_x_running UNION ALL SELECT job_id FROM"
-      " pawl_x_done"
-      "  UNION ALL SELECT job_id FROM pawl_x_dead UNION ALL SELECT job_id FROM pawl_x_dropped"
-      "  UNION ALL SELECT job_id FROM pawl_x_cancelled) p"
-      " WHERE NOT EXISTS (SELECT 1 FROM pawl_x_job j WHERE j.id = p.job_id)" },
-    { "I7", "a job is in more than one place",
-      "SELECT id FROM (SELECT id FROM pawl_x_ready UNION ALL SELECT job_id FROM pawl_x_running"
-      "  UNION ALL SELECT job_id FROM pawl_x_done UNION ALL SELECT job_id FROM pawl_x_dead"
-      "  UNION ALL SELECT job_id FROM pawl_x_dropped UNION ALL SELECT job_id FROM pawl_x_cancelled)"
-      " GROUP BY id HAVING count(*) > 1" },
-    { "I6", "a token or counter is out of order",
-      "SELECT job_id FROM pawl_x_running WHERE token <> runs + 1 UNION ALL"
-      " SELECT job_id FROM pawl_x_running WHERE NOT (" SL_SANE ") UNION ALL"
-      " SELECT id FROM pawl_x_ready WHERE NOT (" SL_SANE ") OR runs < failures + lost + releases"
-                                                         " + snoozes" },
-    { "I8", "a bound was exceeded",
-      "SELECT id FROM pawl_x_ready WHERE releases > 100 OR snoozes > 1000 OR failures > 1001"
-      " UNION ALL SELECT job_id FROM pawl_x_dead WHERE releases > 100 OR snoozes > 1000 OR"
-      " failures > 1001" },
-    { "I12", "an attempt is numbered beyond the job's runs",
-      "SELECT a.job_id FROM pawl_x_attempt a JOIN pawl_x_dead d ON d.job_id = a.job_id WHERE a.n"
-      " > d.runs" },
-    { "I13", "a replay is missing, or points elsewhere",
-      "SELECT d.job_id FROM pawl_x_dead d LEFT JOIN pawl_x_job j ON j.id = d.replayed_as"
-      " WHERE d.replayed_as IS NOT NULL AND (j.id IS NULL OR j.replay_of IS NOT d.job_id)" },
-    { "I16", "a key points to a job with another key",
-      "SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_job j ON j.id = k.job_id"
-      " WHERE j.key IS NOT k.key OR j.task_id <> k.task_id OR j.source <> k.source" },
-    { "I17", "a keyed job is not in the ledger",
-      "SELECT j.id FROM pawl_x_job j WHERE j.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM"
-      " pawl_x_key k"
-      " WHERE k.task_id = j.task_id AND k.source = j.source AND k.key = j.key)" },
-    { "I24", "jobs are missing or too many: accepted <> kept + pruned",
-      "SELECT 0 WHERE coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'pawl_x_job'), 0) <>"
-      " (SELECT count(*) FROM pawl_x_job) +"
-      " coalesce((SELECT value FROM pawl_x_counter WHERE name = 'pruned'), 0)" },
-    { "I25", "a key that is still needed has an expiry",
-      "SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_job j ON j.id = k.job_id"
-      " WHERE k.expires_at_us IS NOT NULL" },
-    { "T1", "a job's task or queue does not exist",
-      "SELECT j.id FROM pawl_x_job j WHERE NOT EXISTS (SELECT 1 FROM pawl_x_task WHERE id ="
-      " j.task_id)"
-      " OR NOT EXISTS (SELECT 1 FROM pawl_x_queue WHERE id = j.queue_id)" },
-};
-
-static enum pawl_rc run_check(struct sqlite *sl, size_t i, pawl_finding_fn *fn, void *ctx, bool *go,
-                              struct pawl_error *e)
-{
-    sqlite3_stmt *q = NULL;
-    bool row = true;
-    enum pawl_rc rc = PAWL_OK;
-
-    if (sqlite3_prepare_v2(sl->db, checks[i].sql, -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, checks[i].name);
-    for (int n = 0; *go && n < FINDINGS_MAX && (rc = sl_row(sl, q, &row, e)) == PAWL_OK &&
-         row; n++) {
-        const struct pawl_finding f = { checks[i].name, checks[i].what, sqlite3_column_int64(q,
-                0) };
-
-        *go = fn(ctx, &f);
-    }
-    sqlite3_finalize(q);
-    return rc;
-}
 
 /* The engine's own checks, which read the whole file: each in a snapshot of its own, so that they
  * keep the log from being reset for as long as they take, and no longer. One that cannot read the
@@ -129,23 +44,13 @@ static enum pawl_rc engine_check(struct sqlite *sl, size_t i, pawl_finding_fn *f
     return rc;
 }
 
-enum pawl_rc sl_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
-                      struct pawl_error *e)
+enum pawl_rc sl_engine_check(struct db *db, pawl_finding_fn *fn, void *ctx, int *checked,
+                             struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct sqlite *sl = sl_from(db);
+    enum pawl_rc rc = PAWL_OK;
     bool go = true;
-    enum pawl_rc rc;
 
-    *checked = 0;
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
-        return rc;
-    if ((rc = sl_exec(sl, "BEGIN", e)) != PAWL_OK) /* one snapshot for all of them */
-        return rc;
-    for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == PAWL_OK && go; i++) {
-        rc = run_check(sl, i, fn, ctx, &go, e);
-        ++*checked;
-    }
-    sqlite3_exec(sl->db, "ROLLBACK", NULL, NULL, NULL);
     for (size_t i = 0; i < ENGINE_N && rc == PAWL_OK && go; i++)
         rc = engine_check(sl, i, fn, ctx, &go, checked, e);
     return rc;

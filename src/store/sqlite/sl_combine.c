@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sl_combine.c - group commit across processes: who holds the side lock stores the requests that
- * others posted in slots (sl_mail.h) with its own, and one flush makes all of them durable.
+ * others posted in slots (mail.h) with its own, and one flush makes all of them durable.
  *
  * Keeps: a request is answered only after the COMMIT that holds it. The id it is to get is in its
  *        slot before that COMMIT; should the holder die, the next one reads whether that job is
@@ -23,7 +23,7 @@ static int64_t mono_us(void)
 /* The slots are of this boot and of this file. Without a boot id nobody can tell. */
 static bool usable(struct sqlite *sl, bool reset)
 {
-    struct side *s = &sl->side;
+    struct side *s = &sl->d.side;
 
     if (s->mail == NULL)
         return false;
@@ -65,9 +65,9 @@ static enum pawl_rc is_stored(struct sqlite *sl, int i, int64_t id, bool *yes,
     enum pawl_rc rc;
 
     *yes = false;
-    if (!mail_open(sl->side.mail, i, room, &r, &now_us))
+    if (!mail_open(sl->d.side.mail, i, room, &r, &now_us))
         return PAWL_OK;
-    if ((rc = sl_q(sl, SLQ_JOB_READ, &q, e)) != PAWL_OK)
+    if ((rc = sl_q(sl, Q_JOB_READ, &q, e)) != PAWL_OK)
         return rc;
     sqlite3_bind_int64(q, 1, id);
     if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
@@ -84,7 +84,7 @@ static enum pawl_rc is_stored(struct sqlite *sl, int i, int64_t id, bool *yes,
 
 enum pawl_rc sl_combine_recover(struct sqlite *sl, struct pawl_error *e)
 {
-    struct mail *m = sl->side.mail;
+    struct mail *m = sl->d.side.mail;
     uint64_t bits = UINT64_MAX;
     uint32_t use = 0;
     int i;
@@ -105,7 +105,7 @@ enum pawl_rc sl_combine_recover(struct sqlite *sl, struct pawl_error *e)
 }
 
 /* One posted request. *refused: its owner is to do it, and nothing was written. */
-static enum pawl_rc serve_one(struct sqlite *sl, int i, struct sl_memo *memo, int64_t *dups,
+static enum pawl_rc serve_one(struct sqlite *sl, int i, struct db_memo *memo, int64_t *dups,
                               bool *refused, struct pawl_error *e)
 {
     char room[MAIL_SLOT_BYTES];
@@ -116,9 +116,9 @@ static enum pawl_rc serve_one(struct sqlite *sl, int i, struct sl_memo *memo, in
     enum pawl_rc rc;
 
     *refused = true;
-    if (!mail_open(sl->side.mail, i, room, &r, &now_us))
+    if (!mail_open(sl->d.side.mail, i, room, &r, &now_us))
         return PAWL_OK;
-    rc = sl_enqueue_one(sl, &r, memo, now_us, &out, &more, &why);
+    rc = db_enqueue_one(&sl->d, &r, memo, now_us, &out, &more, &why);
     const bool has_result = out.result != NULL;
     free(out.result);
     if (rc == PAWL_NOTFOUND || rc == PAWL_KEYCLASH || rc == PAWL_BADDATA || has_result)
@@ -127,24 +127,24 @@ static enum pawl_rc serve_one(struct sqlite *sl, int i, struct sl_memo *memo, in
         return pawl_fail_native(e, rc, why.native, "%s", why.msg);
     *refused = false;
     *dups += more;
-    mail_answer(sl->side.mail, i, &out);
+    mail_answer(sl->d.side.mail, i, &out);
     return PAWL_OK;
 }
 
 enum pawl_rc sl_combine_serve(struct sqlite *sl, struct combine *c, int64_t *dups,
                               struct pawl_error *e)
 {
-    struct mail *m = sl->side.mail;
-    struct sl_memo memo;
+    struct mail *m = sl->d.side.mail;
+    struct db_memo memo;
     enum pawl_rc rc = PAWL_OK;
     uint32_t use = 0;
     int i;
 
-    assert(sl->in_tx && sl->side.held && c->n == 0);
+    assert(sl->d.in_tx && sl->d.side.held && c->n == 0);
     if (!mail_waiting(m) || !usable(sl, true))
         return PAWL_OK;
-    sl_memo_init(&memo, true);
-    mail_sweep(m, sl->side.who, mono_us());
+    db_memo_init(&memo, true);
+    mail_sweep(m, sl->d.side.who, mono_us());
     while (rc == PAWL_OK && c->n < MAIL_SLOTS && (i = mail_take(m, &use)) >= 0) {
         bool refused = false;
 
@@ -164,15 +164,15 @@ enum pawl_rc sl_combine_serve(struct sqlite *sl, struct combine *c, int64_t *dup
 
 void sl_combine_end(struct sqlite *sl, const struct combine *c, bool stored)
 {
-    assert(sl->side.held);
+    assert(sl->d.side.held);
     for (size_t k = 0; k < c->n; k++)
-        mail_end(sl->side.mail, c->slot[k], c->use[k], stored ? MAIL_DONE : MAIL_SELF);
+        mail_end(sl->d.side.mail, c->slot[k], c->use[k], stored ? MAIL_DONE : MAIL_SELF);
 }
 
 void sl_combine_wake(struct sqlite *sl, const struct combine *c)
 {
     for (size_t k = 0; k < c->n; k++)
-        mail_wake(sl->side.mail, c->slot[k]);
+        mail_wake(sl->d.side.mail, c->slot[k]);
 }
 
 /* --- who waits --- */
@@ -190,12 +190,12 @@ struct waiter {
  * rc is the answer; else look again. */
 static enum pawl_rc have_lock(struct waiter *w, bool *over, struct pawl_error *e)
 {
-    struct mail *m = w->sl->side.mail;
+    struct mail *m = w->sl->d.side.mail;
     enum pawl_rc rc = sl_begin(w->sl, e);
 
     *over = true;
     if (rc != PAWL_OK)
-        side_unlock(&w->sl->side); /* it could not even connect */
+        side_unlock(&w->sl->d.side); /* it could not even connect */
     if (mail_withdraw(m, w->i, w->use, w->who))
         return rc;
     /* It is answered already; or its taker died, and we have no transaction to look in. */
@@ -210,11 +210,11 @@ static enum pawl_rc have_lock(struct waiter *w, bool *over, struct pawl_error *e
 /* Out of patience. *over false: it is in somebody's hand, and will be answered. */
 static enum pawl_rc give_up(struct waiter *w, bool *over, struct pawl_error *e)
 {
-    struct mail *m = w->sl->side.mail;
+    struct mail *m = w->sl->d.side.mail;
 
     *over = true;
     if (mail_withdraw(m, w->i, w->use, w->who))
-        return side_busy(&w->sl->side, w->sl->wait_us, e);
+        return side_busy(&w->sl->d.side, w->sl->wait_us, e);
     if (mono_us() >= w->until_us + SL_WAIT_US && mail_leave(m, w->i, w->use))
         return pawl_fail(e, PAWL_UNSURE, "the process that is storing this request with its own has"
                          " not ended for %d s: it may be stored yet; with a key, send it again",
@@ -226,7 +226,7 @@ static enum pawl_rc give_up(struct waiter *w, bool *over, struct pawl_error *e)
 static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, bool *answered,
                                 struct pawl_error *e)
 {
-    struct mail *m = w->sl->side.mail;
+    struct mail *m = w->sl->d.side.mail;
     int64_t look_at = mono_us() + w->look_us;
     bool nudged = false, over = false;
 
@@ -252,8 +252,8 @@ static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, boo
         if (now >= w->until_us && ((rc = give_up(w, &over, e)) != PAWL_OK || over))
             return rc;
         if (nudged || now >= look_at) {
-            side_beat(&w->sl->side); /* waiting is not freezing */
-            if (side_try(&w->sl->side, true, &w->look_us) == TURN_TAKEN) {
+            side_beat(&w->sl->d.side); /* waiting is not freezing */
+            if (side_try(&w->sl->d.side, true, &w->look_us) == TURN_TAKEN) {
                 if ((rc = have_lock(w, &over, e)) != PAWL_OK || over)
                     return rc;
                 continue;
@@ -267,7 +267,7 @@ static enum pawl_rc wait_for_it(struct waiter *w, struct pawl_enqueued *out, boo
 enum pawl_rc sl_combine_turn(struct sqlite *sl, const struct pawl_request *r, int64_t now_us,
                              struct pawl_enqueued *out, bool *answered, struct pawl_error *e)
 {
-    struct side *s = &sl->side;
+    struct side *s = &sl->d.side;
     struct waiter w = { .sl = sl, .who = s->who | s->tag };
     enum pawl_rc rc;
 

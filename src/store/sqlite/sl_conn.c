@@ -18,10 +18,10 @@
 #include "base/log.h"
 #include "store/sqlite/sl.h"
 
-static const char *const slq_text[SLQ_N] = {
-#define SLQ_STR(name, text) [SLQ_##name] = text,
-    SLQ_TABLE(SLQ_STR)
-#undef SLQ_STR
+static const char *const slq_text[Q_N] = {
+#define Q_STR(name, text) [Q_##name] = text,
+    Q_TABLE(Q_STR)
+#undef Q_STR
 };
 
 /* 3.51.3 fixed the WAL-reset race; 3.50.7 and 3.44.6 carry the fix on their branches
@@ -79,10 +79,10 @@ enum pawl_rc sl_exec(struct sqlite *sl, const char *sql, struct pawl_error *e)
     return PAWL_OK;
 }
 
-enum pawl_rc sl_q(struct sqlite *sl, enum slq id, sqlite3_stmt **out, struct pawl_error *e)
+enum pawl_rc sl_q(struct sqlite *sl, enum q_id id, sqlite3_stmt **out, struct pawl_error *e)
 {
-    assert(id < SLQ_N);
-    assert(sl->in_tx || sl->owner_pid == getpid()); /* sl_begin looks, too: never across fork() */
+    assert(id < Q_N);
+    assert(sl->d.in_tx || sl->owner_pid == getpid()); /* sl_begin looks, too: never across fork() */
     if (sl->q[id] == NULL &&
         sqlite3_prepare_v3(sl->db, slq_text[id], -1, SQLITE_PREPARE_PERSISTENT, &sl->q[id],
                            NULL) != SQLITE_OK)
@@ -334,7 +334,7 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
     sl->owner_pid = getpid();
     sqlite3_extended_result_codes(sl->db, 1);
     sqlite3_busy_handler(sl->db, sl_on_busy, sl);
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
+    sl->busy_until_us = sl->d.env->mono_us(sl->d.env->ctx) + sl->wait_us;
     /* Before the settings: they would turn a stranger's database, or an empty file, into WAL. */
     rc = create ? PAWL_OK : sl_version_check(sl, e);
     if (rc == PAWL_NOSTORE || rc == PAWL_NEWER || rc == PAWL_OLDER)
@@ -362,12 +362,12 @@ void sl_disconnect(struct sqlite *sl)
         sqlite3_finalize(s->st);
         s->st = NULL;
     }
-    for (int i = 0; i < SLQ_N; i++) {
+    for (int i = 0; i < Q_N; i++) {
         sqlite3_finalize(sl->q[i]);
         sl->q[i] = NULL;
     }
-    sl->in_tx = false;
-    sl->effect_open = sl->savepoint = false;
+    sl->d.in_tx = false;
+    sl->d.effect_open = sl->d.savepoint = false;
     if (sl->db != NULL)
         sqlite3_close_v2(sl->db);
     sl->db = NULL;

@@ -32,14 +32,14 @@ static int on_wal(void *ctx, sqlite3 *db, const char *name, int frames)
 int sl_on_busy(void *ctx, int count)
 {
     struct sqlite *sl = ctx;
-    const int64_t now = sl->env->mono_us(sl->env->ctx);
+    const int64_t now = sl->d.env->mono_us(sl->d.env->ctx);
     const int64_t nap_max = count < 20 ? 200 : 2000;
 
-    side_beat(&sl->side);
+    side_beat(&sl->d.side);
     if (now >= sl->busy_until_us)
         return 0;
     const struct timespec ts = {
-        .tv_nsec = (long)(50 + env_below(sl->env, (uint64_t)nap_max)) * 1000 };
+        .tv_nsec = (long)(50 + env_below(sl->d.env, (uint64_t)nap_max)) * 1000 };
     nanosleep(&ts, NULL);
     return 1;
 }
@@ -50,7 +50,7 @@ int sl_on_progress(void *ctx)
 
     if (sl->stop != NULL && *sl->stop != 0)
         return 1;
-    if (sl->deadline_us != 0 && sl->env->mono_us(sl->env->ctx) >= sl->deadline_us) {
+    if (sl->deadline_us != 0 && sl->d.env->mono_us(sl->d.env->ctx) >= sl->deadline_us) {
         sl->timed_out = true;
         return 1;
     }

@@ -98,7 +98,7 @@ static enum pawl_rc mark(struct sqlite *sl, int version, const char *name, bool 
     sqlite3_bind_int(q, 1, version);
     sl_text(q, 2, name);
     sqlite3_bind_int(q, 3, breaking);
-    sqlite3_bind_int64(q, 4, sl->env->wall_us(sl->env->ctx));
+    sqlite3_bind_int64(q, 4, sl->d.env->wall_us(sl->d.env->ctx));
     rc = sl_run(sl, q, e);
     sqlite3_finalize(q);
     return rc;

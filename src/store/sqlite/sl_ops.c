@@ -18,14 +18,14 @@ static void op_free(struct sqlite *sl)
         struct store_stmt *s = sl->user;
         sqlite_stmt_free(&s);
     }
-    if (store_is_ours(&sl->base))
+    if (store_is_ours(&sl->d.base))
         sl_disconnect(sl);
-    side_close(&sl->side);
+    side_close(&sl->d.side);
     for (size_t i = 0; i < sl->on_connect_n; i++)
         free(sl->on_connect[i]);
     free(sl->on_connect);
     free(sl->path);
-    store_disown(&sl->base);
+    store_disown(&sl->d.base);
     free(sl);
 }
 
@@ -33,9 +33,9 @@ static void op_close(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
 
-    if (sl->in_tx)
+    if (sl->d.in_tx)
         sl_rollback(sl);
-    side_unlock(&sl->side);
+    side_unlock(&sl->d.side);
     op_free(sl);
 }
 
@@ -65,15 +65,15 @@ static enum pawl_rc count_alive(struct sqlite *sl, size_t *alive, struct pawl_er
     char (*ids)[SIDE_ID_BYTES] = NULL;
     struct arena a = {0};
     size_t n = 0;
-    enum pawl_rc rc = side_list(&sl->side, &a, &ids, &n, e);
+    enum pawl_rc rc = side_list(&sl->d.side, &a, &ids, &n, e);
 
     *alive = 0;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         struct side_peer peer;
 
-        rc = side_look(&sl->side, ids[i], sl->env->boot_us(sl->env->ctx), &peer, e);
+        rc = side_look(&sl->d.side, ids[i], sl->d.env->boot_us(sl->d.env->ctx), &peer, e);
         *alive += rc == PAWL_OK && (peer.life == SIDE_ALIVE || peer.life == SIDE_FROZEN);
-        side_forget(&sl->side, &peer, false);
+        side_forget(&sl->d.side, &peer, false);
     }
     arena_free(&a);
     return rc;
@@ -111,48 +111,48 @@ static enum pawl_rc op_join(struct store *st, char *id_out, int *fd_out, struct 
     enum pawl_rc rc = may_join(sl, e);
 
     if (rc == PAWL_OK)
-        rc = side_join(&sl->side, sl->lease_us, st->env->random(st->env->ctx),
+        rc = side_join(&sl->d.side, sl->d.lease_us, st->env->random(st->env->ctx),
                        st->env->boot_us(st->env->ctx), e);
     if (rc != PAWL_OK)
         return rc;
-    snprintf(id_out, SIDE_ID_BYTES, "%s", sl->side.id);
+    snprintf(id_out, SIDE_ID_BYTES, "%s", sl->d.side.id);
     if (fd_out != NULL)
-        *fd_out = sl->side.worker_fd;
+        *fd_out = sl->d.side.worker_fd;
     return PAWL_OK;
 }
 
 static enum pawl_rc op_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
 {
-    return side_attach(&sl_of(st)->side, id, fd, e);
+    return side_attach(&sl_of(st)->d.side, id, fd, e);
 }
 
 static bool op_beat(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
 
-    if (sl->side.w == NULL)
+    if (sl->d.side.w == NULL)
         return true;
-    atomic_store(&sl->side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
-    return side_there(&sl->side);
+    atomic_store(&sl->d.side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
+    return side_there(&sl->d.side);
 }
 
 static int64_t op_stamp(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
 
-    return sl->side.w != NULL ? atomic_load(&sl->side.w->beat_boot_us) : 0;
+    return sl->d.side.w != NULL ? atomic_load(&sl->d.side.w->beat_boot_us) : 0;
 }
 
 static void op_orderly(struct store *st)
 {
     struct sqlite *sl = sl_of(st);
 
-    if (sl->side.w == NULL)
+    if (sl->d.side.w == NULL)
         return;
-    atomic_store(&sl->side.w->orderly, 1);
-    for (size_t i = 0; i < sl->side.crew_n; i++)
-        atomic_store(&sl->side.crew[i].w->orderly, 1);
-    side_blame_clear(&sl->side);
+    atomic_store(&sl->d.side.w->orderly, 1);
+    for (size_t i = 0; i < sl->d.side.crew_n; i++)
+        atomic_store(&sl->d.side.crew[i].w->orderly, 1);
+    side_blame_clear(&sl->d.side);
 }
 
 static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
@@ -160,29 +160,29 @@ static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
     struct sqlite *sl = sl_of(st);
     int64_t id = 0;
     size_t n = 0;
-    enum pawl_rc rc = sl_held(st, &id, 1, &n, e);
+    enum pawl_rc rc = db_held(st, &id, 1, &n, e);
 
     if (rc != PAWL_OK)
         return rc;
     if (n > 0)
-        return pawl_fail(e, PAWL_BUG, "worker %s leaves while it holds job %lld", sl->side.id,
+        return pawl_fail(e, PAWL_BUG, "worker %s leaves while it holds job %lld", sl->d.side.id,
                          (long long)id);
-    side_leave(&sl->side);
+    side_leave(&sl->d.side);
     return PAWL_OK;
 }
 
 static int64_t op_in_hand(struct store *st, const char *crew, int64_t *since_us)
 {
-    struct side *s = &sl_of(st)->side;
+    struct side *s = &sl_of(st)->d.side;
     const struct side_crew *c = crew != NULL ? side_crew_find(s, crew) : NULL;
 
     return side_in_hand(c != NULL ? c->w : crew == NULL ? s->w : NULL, since_us);
 }
 
 static void op_patience(struct store *st, int64_t wait_us) { sl_of(st)->wait_us = wait_us; }
-static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->side); }
-static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->side); }
-static void op_poke(struct store *st) { side_wake(&sl_of(st)->side); }
+static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->d.side); }
+static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->d.side); }
+static void op_poke(struct store *st) { side_wake(&sl_of(st)->d.side); }
 
 static bool op_changed(struct store *st)
 {
@@ -192,7 +192,7 @@ static bool op_changed(struct store *st)
     bool row = false;
 
     if ((sl->db == NULL && sl_connect(sl, false, &e) != PAWL_OK) ||
-        sl_q(sl, SLQ_DATA_VERSION, &q, &e) != PAWL_OK || sl_row(sl, q, &row, &e) != PAWL_OK || !row)
+        sl_q(sl, Q_DATA_VERSION, &q, &e) != PAWL_OK || sl_row(sl, q, &row, &e) != PAWL_OK || !row)
         return true; /* in doubt: look */
     const int64_t v = sqlite3_column_int64(q, 0);
     const bool changed = v != sl->data_version;
@@ -209,30 +209,30 @@ static enum pawl_rc op_enqueue(struct store *st, const struct pawl_request *req,
 
 static const struct store_ops ops = {
     .close = op_close, .forsake = op_forsake, .describe = op_describe,
-    .enqueue = op_enqueue, .jobs = sl_jobs,
-    .job = sl_job, .attempts = sl_attempts, .cancel = sl_cancel, .run_now = sl_run_now,
-    .replay = sl_replay, .is_stale = sl_is_stale, .discard = sl_discard, .pause = sl_pause,
-    .queues = sl_queues, .queue_known = sl_queue_known, .stats = sl_stats, .check = sl_check,
-    .prune = sl_prune,
-    .task_declare = sl_task_declare, .worker_join = op_join, .worker_attach = op_attach,
+    .enqueue = op_enqueue, .jobs = db_jobs,
+    .job = db_job, .attempts = db_attempts, .cancel = db_cancel, .run_now = db_run_now,
+    .replay = db_replay, .is_stale = db_is_stale, .discard = db_discard, .pause = db_pause,
+    .queues = db_queues, .queue_known = db_queue_known, .stats = db_stats, .check = db_check,
+    .prune = db_prune,
+    .task_declare = db_task_declare, .worker_join = op_join, .worker_attach = op_attach,
     .worker_orderly = op_orderly, .worker_beat = op_beat, .worker_stamp = op_stamp,
-    .worker_leave = op_leave, .turn = sl_turn, .resolve = sl_resolve,
-    .held = sl_held, .guard = sl_guard, .effect_begin = sl_effect_begin,
-        .effect_job = sl_effect_job,
-    .effect_done = sl_effect_done, .effect_undo = sl_effect_undo, .effect_alive = sl_effect_alive,
-    .effect_commit = sl_effect_commit, .effect_rollback = sl_effect_rollback,
-    .effect_verdicts = sl_effect_verdicts, .effect_end = sl_effect_end,
-    .scratch_begin = sl_scratch_begin, .scratch_end = sl_scratch_end,
+    .worker_leave = op_leave, .turn = db_turn, .resolve = db_resolve,
+    .held = db_held, .guard = db_guard, .effect_begin = db_effect_begin,
+        .effect_job = db_effect_job,
+    .effect_done = db_effect_done, .effect_undo = db_effect_undo, .effect_alive = db_effect_alive,
+    .effect_commit = db_effect_commit, .effect_rollback = db_effect_rollback,
+    .effect_verdicts = db_effect_verdicts, .effect_end = db_effect_end,
+    .scratch_begin = db_scratch_begin, .scratch_end = db_scratch_end,
     .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
-    .reap = sl_reap, .reap_runner = sl_reap_runner, .wake_fd = op_wake_fd,
-    .reap_crew = sl_reap_crew, .crew_join = sl_crew_join, .crew_attach = sl_crew_attach,
-    .crew_beat = sl_crew_beat, .crew_leave = sl_crew_leave, .blame_list = sl_blame_list,
-    .blame_hand = sl_blame_hand, .blame_clear = sl_blame_clear, .holds = sl_holds,
-    .effect_resume = sl_effect_resume, .effect_lease = sl_effect_lease,
-    .effect_enqueue = sl_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
+    .reap = db_reap, .reap_runner = db_reap_runner, .wake_fd = op_wake_fd,
+    .reap_crew = db_reap_crew, .crew_join = db_crew_join, .crew_attach = db_crew_attach,
+    .crew_beat = db_crew_beat, .crew_leave = db_crew_leave, .blame_list = db_blame_list,
+    .blame_hand = db_blame_hand, .blame_clear = db_blame_clear, .holds = db_holds,
+    .effect_resume = db_effect_resume, .effect_lease = db_effect_lease,
+    .effect_enqueue = db_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
     .call_over = sl_call_over, .raw = sl_raw, .raw_refused = sl_raw_refused,
     .intact = sl_intact,
-    .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = sl_pending,
+    .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = db_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
     .in_hand = op_in_hand,
 };
@@ -243,13 +243,14 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
 
     if (sl == NULL)
         return NULL;
-    side_init(&sl->side);
-    store_own(&sl->base);
-    sl->base.ops = &ops;
-    sl->base.env = sl->env = o->env != NULL ? o->env : env_real();
+    side_init(&sl->d.side);
+    store_own(&sl->d.base);
+    sl->d.base.ops = &ops;
+    sl->d.engine = &sl_engine;
+    sl->d.base.env = sl->d.env = o->env != NULL ? o->env : env_real();
     sl->accept_wal_risk = o->accept_wal_risk;
     sl->watch = o->watch;
-    sl->lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
+    sl->d.lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
     sl->ckpt_at = 900;
     sl->wait_us = SL_WAIT_US;
     sl->path = strdup(path);
@@ -261,7 +262,7 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
         sl->on_connect_n += ok;
     }
     if (!ok) {
-        op_close(&sl->base);
+        op_close(&sl->d.base);
         return NULL;
     }
     return sl;
@@ -290,7 +291,7 @@ static enum pawl_rc refuse_network(const char *path, struct pawl_error *e)
 static enum pawl_rc open_side(struct sqlite *sl, struct pawl_error *e)
 {
     struct pawl_error was = {.rc = PAWL_OK};
-    enum pawl_rc rc = side_open(&sl->side, sl->path, &was);
+    enum pawl_rc rc = side_open(&sl->d.side, sl->path, &was);
 
     if (rc == PAWL_OK)
         return rc;
@@ -310,10 +311,10 @@ enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, str
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     if ((rc = refuse_network(path, e)) == PAWL_OK && (rc = sl_connect(sl, false, e)) == PAWL_OK &&
         (rc = open_side(sl, e)) == PAWL_OK) {
-        *out = &sl->base;
+        *out = &sl->d.base;
         return PAWL_OK;
     }
-    op_close(&sl->base);
+    op_close(&sl->d.base);
     return rc;
 }
 
@@ -331,6 +332,6 @@ enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, boo
         rc = sl_migrate(sl, true, &made, e);
     if (rc == PAWL_OK && created != NULL)
         *created = made;
-    op_close(&sl->base);
+    op_close(&sl->d.base);
     return rc;
 }

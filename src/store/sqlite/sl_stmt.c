@@ -87,7 +87,7 @@ void sqlite_stmt_free(struct store_stmt **p)
             *at = s->next;
             break;
         }
-    if (store_is_ours(&s->sl->base)) /* else a forked child: SQLite's memory is left alone */
+    if (store_is_ours(&s->sl->d.base)) /* else a forked child: SQLite's memory is left alone */
         sqlite3_finalize(s->st);
     free(s->col);
     free(s->text);
@@ -207,7 +207,7 @@ static enum pawl_rc ready_to_step(struct sqlite *sl, struct store_stmt *s,
         return rc;
     bind_all(s->st, v, n);
     sl->refused = NULL;
-    sl->wrote_unseen = sl->wrote_unseen || !s->counts;
+    sl->d.wrote_unseen = sl->d.wrote_unseen || !s->counts;
     if (sl->stepping++ == 0) { /* else it runs for a row of another one, which is watched */
         sl->timed_out = false;
         if (sl->deadline_us != 0 || sl->stop != NULL)
@@ -222,7 +222,7 @@ static enum pawl_rc ready_to_step(struct sqlite *sl, struct store_stmt *s,
 static void stepped(struct sqlite *sl, struct store_stmt *s, bool failed)
 {
     if (failed && !sqlite3_stmt_readonly(s->st))
-        sl->wrote_unseen = true;
+        sl->d.wrote_unseen = true;
     assert(sl->stepping > 0);
     if (--sl->stepping > 0)
         return;
@@ -329,7 +329,7 @@ enum pawl_rc sl_stmt_query(struct store *st, struct store_stmt *s, const struct 
     if ((rc = ready_to_step(sl, s, v, n, e)) != PAWL_OK)
         return rc;
     const int col_n = sqlite3_column_count(s->st);
-    if (!sl->in_tx && !sqlite3_stmt_readonly(s->st))
+    if (!sl->d.in_tx && !sqlite3_stmt_readonly(s->st))
         rc = pawl_fail(e, PAWL_CONFIG, "only a statement that reads may run here, outside the job's"
                        " transaction");
     else if (col_n < 0 || col_n > COLUMNS_MAX || !room_for(s, col_n))
@@ -364,7 +364,7 @@ bool sl_call_over(struct store *st)
         return false;
     sl->stepping = 0;
     sl->guarded = sl->raw;
-    sl->wrote_unseen = true;
+    sl->d.wrote_unseen = true;
     if (sl->db != NULL)
         sqlite3_progress_handler(sl->db, 0, NULL, NULL);
     for (struct store_stmt *s = sl->user; s != NULL; s = s->next)
@@ -385,7 +385,7 @@ void *sl_raw(struct store *st, bool on)
         return NULL;
     if (on) {
         sl->raw_refused = NULL;
-        sl->wrote_unseen = true; /* a table made or dropped, a blob: nothing counts those */
+        sl->d.wrote_unseen = true; /* a table made or dropped, a blob: nothing counts those */
     }
     sl->raw = sl->guarded = on;
     if (!on)

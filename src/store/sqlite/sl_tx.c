@@ -29,8 +29,8 @@ static int pages_written(struct sqlite *sl)
 
 enum pawl_rc sl_busy_who(struct sqlite *sl, enum pawl_rc rc, struct pawl_error *e)
 {
-    if (rc != PAWL_BUSY || sl->side.page == NULL
-        || who_pid(atomic_load(&sl->side.page->turn), sl->side.who) != getpid())
+    if (rc != PAWL_BUSY || sl->d.side.page == NULL
+        || who_pid(atomic_load(&sl->d.side.page->turn), sl->d.side.who) != getpid())
         return rc;
     return pawl_fail(e, PAWL_BUSY, "the store is busy: this process has held its write lock for"
                      " %lld s, in another handle, or in a handler that calls from inside its"
@@ -43,27 +43,27 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
-    assert(!sl->in_tx);
+    assert(!sl->d.in_tx);
     if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
         return rc;
-    assert(store_is_ours(&sl->base));
-    if ((rc = side_lock(&sl->side, sl->wait_us, e)) != PAWL_OK)
+    assert(store_is_ours(&sl->d.base));
+    if ((rc = side_lock(&sl->d.side, sl->wait_us, e)) != PAWL_OK)
         return sl_busy_who(sl, rc, e);
     if ((rc = sl_same_file(sl, e)) != PAWL_OK) {
-        side_unlock(&sl->side);
+        side_unlock(&sl->d.side);
         return rc;
     }
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + sl->wait_us;
-    if ((rc = sl_q(sl, SLQ_BEGIN, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK) {
-        side_unlock(&sl->side);
+    sl->busy_until_us = sl->d.env->mono_us(sl->d.env->ctx) + sl->wait_us;
+    if ((rc = sl_q(sl, Q_BEGIN, &q, e)) != PAWL_OK || (rc = sl_run(sl, q, e)) != PAWL_OK) {
+        side_unlock(&sl->d.side);
         return rc;
     }
     sl->written_before = pages_written(sl);
-    sl->begun_us = sl->env->mono_us(sl->env->ctx);
-    sl->in_tx = true;
+    sl->d.begun_us = sl->d.env->mono_us(sl->d.env->ctx);
+    sl->d.in_tx = true;
     if ((rc = sl_combine_recover(sl, e)) != PAWL_OK) {
         sl_rollback(sl);
-        side_unlock(&sl->side);
+        side_unlock(&sl->d.side);
     }
     return rc;
 }
@@ -71,10 +71,10 @@ enum pawl_rc sl_begin(struct sqlite *sl, struct pawl_error *e)
 /* The write lock is free again. */
 static void tx_over(struct sqlite *sl)
 {
-    const int64_t held = sl->env->mono_us(sl->env->ctx) - sl->begun_us;
+    const int64_t held = sl->d.env->mono_us(sl->d.env->ctx) - sl->d.begun_us;
 
-    sl->in_tx = false;
-    side_held(&sl->side, held > 0 ? held : 0);
+    sl->d.in_tx = false;
+    side_held(&sl->d.side, held > 0 ? held : 0);
 }
 
 /* Tell foreign commits from ours: frames in the log before our own pages were written, against what
@@ -83,11 +83,11 @@ static void tx_over(struct sqlite *sl)
 static void look_for_foreign(struct sqlite *sl)
 {
     const int64_t before = sl->wal_frames - (pages_written(sl) - sl->written_before);
-    const int64_t known = atomic_load(&sl->side.page->frames);
+    const int64_t known = atomic_load(&sl->d.side.page->frames);
 
     if (known > 0 && before > known)
-        side_saw_foreign(&sl->side);
-    atomic_store(&sl->side.page->frames, sl->wal_frames);
+        side_saw_foreign(&sl->d.side);
+    atomic_store(&sl->d.side.page->frames, sl->wal_frames);
 }
 
 static enum pawl_rc commit_failed(struct sqlite *sl, struct pawl_error *e)
@@ -122,8 +122,8 @@ enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e)
     sqlite3_stmt *q = NULL;
     enum pawl_rc rc;
 
-    assert(sl->in_tx);
-    if ((rc = sl_q(sl, SLQ_COMMIT, &q, e)) != PAWL_OK) {
+    assert(sl->d.in_tx);
+    if ((rc = sl_q(sl, Q_COMMIT, &q, e)) != PAWL_OK) {
         sl_rollback(sl);
         return rc;
     }
@@ -142,9 +142,9 @@ enum pawl_rc sl_commit(struct sqlite *sl, struct pawl_error *e)
 
 void sl_rollback(struct sqlite *sl)
 {
-    if (!sl->in_tx)
+    if (!sl->d.in_tx)
         return;
-    for (int i = 0; i < SLQ_N; i++)
+    for (int i = 0; i < Q_N; i++)
         if (sl->q[i] != NULL)
             sqlite3_reset(sl->q[i]);
     /* After SQLITE_FULL, IOERR, NOMEM the engine may have rolled back by itself; a second ROLLBACK
@@ -158,7 +158,7 @@ void sl_rollback(struct sqlite *sl)
             log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
     }
     tx_over(sl);
-    sl->effect_open = sl->savepoint = false;
+    sl->d.effect_open = sl->d.savepoint = false;
 }
 
 /* Passive while the side lock keeps pawl's writers out: everything is copied, and the next writer
@@ -170,8 +170,8 @@ enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *
     const int mode = truncate || sl_wal_risk() ? SQLITE_CHECKPOINT_TRUNCATE
                                                : SQLITE_CHECKPOINT_PASSIVE;
 
-    assert(!sl->in_tx && sl->side.held);
-    sl->busy_until_us = sl->env->mono_us(sl->env->ctx) + (mode == SQLITE_CHECKPOINT_PASSIVE ? 0
+    assert(!sl->d.in_tx && sl->d.side.held);
+    sl->busy_until_us = sl->d.env->mono_us(sl->d.env->ctx) + (mode == SQLITE_CHECKPOINT_PASSIVE ? 0
                                                           : 20000);
     const int code = sqlite3_wal_checkpoint_v2(sl->db, NULL, mode, &log_n, &done_n);
     if (code == SQLITE_BUSY) /* a reader or writer is in the way: the next one tries again */
@@ -181,7 +181,7 @@ enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *
     /* A pinned log cannot be reset: do not pay a sync for every commit then. */
     sl->ckpt_at = done_n < log_n ? sl->wal_frames + WAL_FRAMES_MAX : WAL_FRAMES_MAX;
     if (mode == SQLITE_CHECKPOINT_TRUNCATE)
-        atomic_store(&sl->side.page->frames, 0);
+        atomic_store(&sl->d.side.page->frames, 0);
     return PAWL_OK;
 }
 
@@ -189,8 +189,8 @@ void sl_leave(struct sqlite *sl)
 {
     struct pawl_error e;
 
-    assert(!sl->in_tx);
-    if (!sl->side.held)
+    assert(!sl->d.in_tx);
+    if (!sl->d.side.held)
         return;
     if (sl->wal_frames < WAL_FRAMES_MAX)
         sl->ckpt_at = WAL_FRAMES_MAX;
@@ -198,7 +198,7 @@ void sl_leave(struct sqlite *sl)
         if (sl_checkpoint(sl, false, &e) != PAWL_OK)
             log_line(LOG_WARN, "store.checkpoint", "s:why", e.msg, NULL);
     }
-    side_unlock(&sl->side);
+    side_unlock(&sl->d.side);
 }
 
 static int64_t wal_bytes(struct sqlite *sl)
@@ -227,7 +227,7 @@ bool sl_sound(struct store *st)
     if (sl_begin(sl, &e) != PAWL_OK)
         return false;
     /* 64 KiB that need pages of their own: a full file, too, is a fault of the store. */
-    if (sl_count(sl, "probes", 1, &e) != PAWL_OK ||
+    if (db_count(&sl->d, "probes", 1, &e) != PAWL_OK ||
         sl_exec(sl, "INSERT INTO pawl_x_counter (name, value) VALUES (hex(zeroblob(32768)), 0);"
                     "DELETE FROM pawl_x_counter WHERE length(name) = 65536", &e) != PAWL_OK) {
         sl_rollback(sl);
@@ -251,10 +251,10 @@ enum pawl_rc sl_maintain(struct store *st, struct pawl_error *e)
         return rc;
     if (bytes <= WAL_BYTES_SHRINK)
         return PAWL_OK;
-    if ((rc = side_lock(&sl->side, 1000000, e)) != PAWL_OK)
+    if ((rc = side_lock(&sl->d.side, 1000000, e)) != PAWL_OK)
         return rc == PAWL_BUSY ? PAWL_OK : rc;
     rc = sl_checkpoint(sl, true, e);
-    side_unlock(&sl->side);
+    side_unlock(&sl->d.side);
     if (rc == PAWL_OK && wal_bytes(sl) > WAL_BYTES_WARN && now >= sl->warned_wal_us) {
         sl->warned_wal_us = now + 60000000;
         log_line(LOG_WARN, "store.wal_pinned", "i:bytes", wal_bytes(sl), "s:why",

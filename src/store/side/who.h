@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_who.h - a process in 50 bits of shared memory, so that others can tell that it is dead.
+/* who.h - a process in 50 bits of shared memory, so that others can tell that it is dead.
  *
  * pid, the namespace in which that is its number, and a hash of its start time, against numbers
  * that are used again. The 14 bits above are the user's.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_sql.h - every statement of the SQLite store, named once. Prepared on first use (sl_q). */
-#ifndef SL_SL_SQL_H
-#define SL_SL_SQL_H
+/* sql.h - every statement of the SQLite store, named once. Prepared on first use (db_q). */
+#ifndef VERB_SQL_H
+#define VERB_SQL_H
 
-#define SL_COUNTERS "runs, failures, lost, releases, snoozes"
+#define DB_COUNTERS "runs, failures, lost, releases, snoozes"
 /* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it
  * does not end every worker that meets it, and `pawl check` names it. */
-#define SL_COUNTER_MAX ((1LL << 50) - 1)
-#define SL_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND (1 << 50) - 1"
+#define DB_COUNTER_MAX ((1LL << 50) - 1)
+#define DB_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND (1 << 50) - 1"
 
-#define SLQ_TABLE(X)                                                                              \
+#define Q_TABLE(X)                                                                              \
     /* transactions */                                                                            \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                   \
     X(BEGIN_READ, "BEGIN")                                                                        \
@@ -54,21 +54,21 @@
     /* choosing */                                                                                \
     X(NEXT_QUEUE, "SELECT min(queue_id) FROM pawl_x_ready WHERE task_id = ?1 AND queue_id > ?2")  \
     X(LEVEL, "SELECT rank, run_at_us, id FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2"  \
-             " AND rank > ?3 AND " SL_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
+             " AND rank > ?3 AND " DB_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
     /* no LIMIT ?: SQLite compiles such a statement anew whenever the limit is bound */           \
-    X(DUE, "SELECT id, run_at_us, " SL_COUNTERS ", suspect FROM pawl_x_ready"                     \
+    X(DUE, "SELECT id, run_at_us, " DB_COUNTERS ", suspect FROM pawl_x_ready"                     \
            " WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3 AND run_at_us <= ?4"              \
-           " AND (run_at_us, id) > (?5, ?6) AND " SL_SANE " ORDER BY run_at_us, id")              \
-    X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " SL_COUNTERS ", suspect"                   \
+           " AND (run_at_us, id) > (?5, ?6) AND " DB_SANE " ORDER BY run_at_us, id")              \
+    X(SUSPECT, "SELECT queue_id, rank, id, run_at_us, " DB_COUNTERS ", suspect"                   \
                /* left to itself the planner walks all that waits of the task */                  \
                " FROM pawl_x_ready INDEXED BY pawl_x_ready_suspect"                               \
-               " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2 AND " SL_SANE             \
+               " WHERE suspect = 1 AND task_id = ?1 AND run_at_us <= ?2 AND " DB_SANE             \
                " ORDER BY rank, run_at_us, id LIMIT 100")                                         \
     /* what is left: queues of what runs, of what waits for another run (such rows are moved) */  \
     X(RUNNING_OF, "SELECT DISTINCT queue_id FROM pawl_x_running WHERE task_id = ?1")              \
     X(RETRYING_OF, "SELECT DISTINCT queue_id FROM pawl_x_ready INDEXED BY pawl_x_ready_moved"     \
                    " WHERE moved = 1 AND task_id = ?1 AND runs > 0 AND run_at_us > ?2 AND "       \
-                   SL_SANE)                                                                       \
+                   DB_SANE)                                                                       \
     X(JOB_READ, "SELECT coalesce(root_id, id), gen, source, key, args, headers, trace, entity,"   \
                 " version, max_retries, expires_at_us, created_at_us"                             \
                 " FROM pawl_x_job WHERE id = ?1")                                                 \
@@ -77,21 +77,21 @@
     X(READY_TAKE, "DELETE FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2 AND rank = ?3"   \
                   " AND run_at_us = ?4 AND id = ?5 AND runs = ?6")                                \
     X(READY_PUT, "INSERT INTO pawl_x_ready (task_id, queue_id, rank, run_at_us, id, moved,"       \
-                 " " SL_COUNTERS ", suspect) VALUES (?1,?2,?3,?4,?5,1,?6,?7,?8,?9,?10,?11)")      \
+                 " " DB_COUNTERS ", suspect) VALUES (?1,?2,?3,?4,?5,1,?6,?7,?8,?9,?10,?11)")      \
     X(RUNNING_PUT, "INSERT INTO pawl_x_running (job_id, lease_id, worker, token, started_at_us,"  \
-                   " task_id, queue_id, rank, run_at_us, " SL_COUNTERS ", suspect)"               \
+                   " task_id, queue_id, rank, run_at_us, " DB_COUNTERS ", suspect)"               \
                    " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)")                \
     /* the fence: exactly one row, or somebody else has decided */                                \
     X(FENCE, "DELETE FROM pawl_x_running WHERE job_id = ?1 AND lease_id = ?2")                    \
     X(DONE_PUT, "INSERT INTO pawl_x_done (job_id, outcome, lease_id, worker, started_at_us,"      \
-                " ended_at_us, " SL_COUNTERS ", result) VALUES"                                   \
+                " ended_at_us, " DB_COUNTERS ", result) VALUES"                                   \
                                              " (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")         \
     X(DEAD_PUT, "INSERT INTO pawl_x_dead (job_id, class, reason, error, worker, ended_at_us,"     \
-                " " SL_COUNTERS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                  \
+                " " DB_COUNTERS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                  \
     X(DROPPED_PUT, "INSERT INTO pawl_x_dropped (job_id, outcome, reason, error, worker,"          \
-                   " ended_at_us, " SL_COUNTERS ", replayed_as)"                                  \
+                   " ended_at_us, " DB_COUNTERS ", replayed_as)"                                  \
                    " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                            \
-    X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " SL_COUNTERS ")" \
+    X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " DB_COUNTERS ")" \
                      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")                                         \
     X(ATTEMPT_PUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker, host,"      \
                    " build, started_at_us, ended_at_us, exit_code, signal, max_rss_kib,"          \
@@ -117,16 +117,16 @@
                    " args_hash = excluded.args_hash, args_bytes = excluded.args_bytes"            \
                    " WHERE pawl_x_version.version < excluded.version")                            \
     /* people */                                                                                  \
-    X(FIND_READY, "SELECT r.task_id, r.queue_id, r.rank, r.run_at_us, " SL_COUNTERS ", suspect"   \
+    X(FIND_READY, "SELECT r.task_id, r.queue_id, r.rank, r.run_at_us, " DB_COUNTERS ", suspect"   \
                   " FROM pawl_x_ready r JOIN pawl_x_job j ON j.id = ?1"                           \
                   " WHERE r.task_id = j.task_id"                                                  \
                   " AND r.queue_id = j.queue_id AND r.rank = -j.priority"                         \
                   " AND r.run_at_us = j.run_at_us AND r.id = j.id")                               \
-    X(FIND_MOVED, "SELECT task_id, queue_id, rank, run_at_us, " SL_COUNTERS ", suspect"           \
+    X(FIND_MOVED, "SELECT task_id, queue_id, rank, run_at_us, " DB_COUNTERS ", suspect"           \
                   " FROM pawl_x_ready WHERE id = ?1 AND moved = 1")                               \
     X(READY_RUN_NOW, "UPDATE pawl_x_ready SET run_at_us = ?6, moved = 1 WHERE task_id = ?1"       \
                      " AND queue_id = ?2 AND rank = ?3 AND run_at_us = ?4 AND id = ?5")           \
-    X(RUNNING_GET, "SELECT lease_id, " SL_COUNTERS " FROM pawl_x_running WHERE job_id = ?1")      \
+    X(RUNNING_GET, "SELECT lease_id, " DB_COUNTERS " FROM pawl_x_running WHERE job_id = ?1")      \
     X(DEAD_GET, "SELECT d.replayed_as, j.gen, coalesce(j.root_id, j.id), j.task_id, j.queue_id,"  \
                 " j.source, j.key, j.args, j.headers, j.trace, j.entity, j.version, j.priority,"  \
                 " j.max_retries FROM pawl_x_dead d JOIN pawl_x_job j ON j.id = d.job_id"          \
@@ -134,21 +134,21 @@
     X(DEAD_REPLAYED, "UPDATE pawl_x_dead SET replayed_as = ?2, replay_reason = ?3"                \
                      " WHERE job_id = ?1 AND replayed_as IS ?4")                                  \
     X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1"                                      \
-                 " RETURNING error, worker, " SL_COUNTERS ", replayed_as")                        \
+                 " RETURNING error, worker, " DB_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \
     X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running")                                      \
     X(ROWS_OF, "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us,"      \
-               " " SL_COUNTERS ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id"  \
+               " " DB_COUNTERS ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id"  \
                                " LIMIT 1024")                                                     \
     X(BLAME_PUT, "INSERT INTO pawl_x_blame (nonce, read_at_us) VALUES (?1, ?2)"                   \
                  " ON CONFLICT (nonce) DO NOTHING")                                               \
     X(BLAME_TRIM, "DELETE FROM pawl_x_blame WHERE read_at_us < ?1")
 
-enum slq {
-#define SLQ_ENUM(name, text) SLQ_##name,
-    SLQ_TABLE(SLQ_ENUM)
-#undef SLQ_ENUM
-    SLQ_N
+enum q_id {
+#define Q_ENUM(name, text) Q_##name,
+    Q_TABLE(Q_ENUM)
+#undef Q_ENUM
+    Q_N
 };
 
 #endif

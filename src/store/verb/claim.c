@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_claim.c - choose due jobs in order of rank, run_at, id. Reads only; inside a transaction.
+/* claim.c - choose due jobs in order of rank, run_at, id. Reads only; inside a transaction.
  *
  * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the
  * backlog
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
 #define LINES_MAX 4096
 #define CHUNK_MIN 8
@@ -30,7 +30,7 @@ struct line {
 };
 struct lines { struct line *l; size_t n, room; };
 
-int64_t sl_lane_task(const struct lane *lane, const struct job *job)
+int64_t db_lane_task(const struct lane *lane, const struct job *job)
 {
     assert(job->task_i >= 0 && (size_t)job->task_i < lane->tasks_n);
     return lane->tasks[job->task_i].id;
@@ -47,69 +47,69 @@ static bool wants_queue(const struct lane *lane, const char *name)
 }
 
 /* The queue's name if this lane may take from it now, else NULL in *name. */
-static enum pawl_rc open_queue(struct sqlite *sl, const struct lane *lane, int64_t queue_id,
+static enum pawl_rc open_queue(struct db *db, const struct lane *lane, int64_t queue_id,
                                struct arena *a, const char **name, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
     *name = NULL;
-    if ((rc = sl_q(sl, SLQ_QUEUE_INFO, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_QUEUE_INFO, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, queue_id);
-    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+    q_int(q, 1, queue_id);
+    if ((rc = db_row(db, q, &row, e)) != PAWL_OK || !row)
         return rc;
-    if (sqlite3_column_int(q, 1) == 0 && wants_queue(lane, (const char *)sqlite3_column_text(q, 0)))
-        *name = sl_dup(a, q, 0);
-    sqlite3_reset(q);
+    if (q_i32(q, 1) == 0 && wants_queue(lane, q_str(q, 0)))
+        *name = q_dup(a, q, 0);
+    q_reset(q);
     return PAWL_OK;
 }
 
-enum pawl_rc sl_task_look(struct sqlite *sl, int64_t task_id, struct sl_task_state *out,
+enum pawl_rc db_task_look(struct db *db, int64_t task_id, struct db_task_state *out,
                           struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
     memset(out, 0, sizeof *out);
-    if ((rc = sl_q(sl, SLQ_TASK_LOOK, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_TASK_LOOK, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, task_id);
-    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+    q_int(q, 1, task_id);
+    if ((rc = db_row(db, q, &row, e)) != PAWL_OK || !row)
         return rc;
     out->known = true;
-    out->paused = sqlite3_column_int(q, 0) != 0;
-    out->suspects = sqlite3_column_int(q, 1) != 0;
-    sqlite3_reset(q);
+    out->paused = q_i32(q, 0) != 0;
+    out->suspects = q_i32(q, 1) != 0;
+    q_reset(q);
     return PAWL_OK;
 }
 
 /* The tasks of a lane, each looked at once per choice. */
-static enum pawl_rc look_at_tasks(struct sqlite *sl, const struct lane *lane, struct arena *a,
-                                  struct sl_task_state **out, struct pawl_error *e)
+static enum pawl_rc look_at_tasks(struct db *db, const struct lane *lane, struct arena *a,
+                                  struct db_task_state **out, struct pawl_error *e)
 {
-    struct sl_task_state *t = arena_alloc(a, (lane->tasks_n + 1) * sizeof *t);
+    struct db_task_state *t = arena_alloc(a, (lane->tasks_n + 1) * sizeof *t);
     enum pawl_rc rc = t != NULL ? PAWL_OK : pawl_fail(e, PAWL_NOMEM, "out of memory");
 
     for (size_t i = 0; i < lane->tasks_n && rc == PAWL_OK; i++)
-        rc = sl_task_look(sl, lane->tasks[i].id, &t[i], e);
+        rc = db_task_look(db, lane->tasks[i].id, &t[i], e);
     *out = t;
     return rc;
 }
 
-static bool is_open(const struct sl_task_state *t)
+static bool is_open(const struct db_task_state *t)
 {
     return t->known && !t->paused;
 }
 
 /* The best level of (task, queue) behind l->rank that has something due; notes the next due time of
  * those that have not. */
-static enum pawl_rc next_level(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+static enum pawl_rc next_level(struct db *db, struct line *l, int64_t task_id, int64_t now_us,
                                bool *found, struct claim_info *info, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     int64_t after = l->rank;
     enum pawl_rc rc;
 
@@ -117,15 +117,15 @@ static enum pawl_rc next_level(struct sqlite *sl, struct line *l, int64_t task_i
     for (int i = 0; i <= 2 * LIMIT_PRIORITY; i++) {
         bool row = false;
 
-        if ((rc = sl_q(sl, SLQ_LEVEL, &q, e)) != PAWL_OK)
+        if ((rc = db_q(db, Q_LEVEL, &q, e)) != PAWL_OK)
             return rc;
-        sqlite3_bind_int64(q, 1, task_id);
-        sqlite3_bind_int64(q, 2, l->queue_id);
-        sqlite3_bind_int64(q, 3, after);
-        if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK || !row)
+        q_int(q, 1, task_id);
+        q_int(q, 2, l->queue_id);
+        q_int(q, 3, after);
+        if ((rc = db_row(db, q, &row, e)) != PAWL_OK || !row)
             return rc;
-        const int64_t rank = sqlite3_column_int64(q, 0), run_at = sqlite3_column_int64(q, 1);
-        sqlite3_reset(q);
+        const int64_t rank = q_i64(q, 0), run_at = q_i64(q, 1);
+        q_reset(q);
         if (run_at <= now_us) {
             l->rank = rank;
             l->run_at_us = l->id = INT64_MIN;
@@ -139,61 +139,61 @@ static enum pawl_rc next_level(struct sqlite *sl, struct line *l, int64_t task_i
     return PAWL_OK;
 }
 
-static void read_counters(sqlite3_stmt *q, int col, struct counters *n)
+static void read_counters(struct query *q, int col, struct counters *n)
 {
-    n->runs = sqlite3_column_int64(q, col);
-    n->failures = sqlite3_column_int64(q, col + 1);
-    n->lost = sqlite3_column_int64(q, col + 2);
-    n->releases = sqlite3_column_int64(q, col + 3);
-    n->snoozes = sqlite3_column_int64(q, col + 4);
+    n->runs = q_i64(q, col);
+    n->failures = q_i64(q, col + 1);
+    n->lost = q_i64(q, col + 2);
+    n->releases = q_i64(q, col + 3);
+    n->snoozes = q_i64(q, col + 4);
 }
 
-static enum pawl_rc read_chunk(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+static enum pawl_rc read_chunk(struct db *db, struct line *l, int64_t task_id, int64_t now_us,
                                size_t chunk, struct arena *a, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = true;
     enum pawl_rc rc;
 
     l->n = l->at = 0;
     if (l->c == NULL && (l->c = arena_alloc(a, chunk * sizeof *l->c)) == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = sl_q(sl, SLQ_DUE, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_DUE, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, task_id);
-    sqlite3_bind_int64(q, 2, l->queue_id);
-    sqlite3_bind_int64(q, 3, l->rank);
-    sqlite3_bind_int64(q, 4, now_us);
-    sqlite3_bind_int64(q, 5, l->run_at_us);
-    sqlite3_bind_int64(q, 6, l->id);
-    while (l->n < chunk && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+    q_int(q, 1, task_id);
+    q_int(q, 2, l->queue_id);
+    q_int(q, 3, l->rank);
+    q_int(q, 4, now_us);
+    q_int(q, 5, l->run_at_us);
+    q_int(q, 6, l->id);
+    while (l->n < chunk && (rc = db_row(db, q, &row, e)) == PAWL_OK && row) {
         struct cand *c = &l->c[l->n++];
-        l->id = c->id = sqlite3_column_int64(q, 0);
-        l->run_at_us = c->run_at_us = sqlite3_column_int64(q, 1);
+        l->id = c->id = q_i64(q, 0);
+        l->run_at_us = c->run_at_us = q_i64(q, 1);
         read_counters(q, 2, &c->n);
-        c->suspect = sqlite3_column_int(q, 7) != 0;
+        c->suspect = q_i32(q, 7) != 0;
     }
-    sqlite3_reset(q);
+    q_reset(q);
     return rc;
 }
 
 /* What comes next in a line: more of its level, or its next level. n == 0: it is empty. */
-static enum pawl_rc refill(struct sqlite *sl, struct line *l, int64_t task_id, int64_t now_us,
+static enum pawl_rc refill(struct db *db, struct line *l, int64_t task_id, int64_t now_us,
                            size_t chunk, struct arena *a, struct claim_info *info,
                            struct pawl_error *e)
 {
     bool found = true;
-    enum pawl_rc rc = read_chunk(sl, l, task_id, now_us, chunk, a, e);
+    enum pawl_rc rc = read_chunk(db, l, task_id, now_us, chunk, a, e);
 
     while (rc == PAWL_OK && l->n == 0 && found) {
-        rc = next_level(sl, l, task_id, now_us, &found, info, e);
+        rc = next_level(db, l, task_id, now_us, &found, info, e);
         if (rc == PAWL_OK && found)
-            rc = read_chunk(sl, l, task_id, now_us, chunk, a, e);
+            rc = read_chunk(db, l, task_id, now_us, chunk, a, e);
     }
     return rc;
 }
 
-static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct lane *lane,
+static enum pawl_rc add_line(struct db *db, struct lines *ls, const struct lane *lane,
                              int32_t task_i, int64_t queue_id, int64_t now_us, struct arena *a,
                              struct claim_info *info, struct pawl_error *e)
 {
@@ -201,9 +201,9 @@ static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct l
     bool found = false;
     enum pawl_rc rc;
 
-    if ((rc = open_queue(sl, lane, queue_id, a, &l.queue, e)) != PAWL_OK || l.queue == NULL)
+    if ((rc = open_queue(db, lane, queue_id, a, &l.queue, e)) != PAWL_OK || l.queue == NULL)
         return rc;
-    if ((rc = next_level(sl, &l, lane->tasks[task_i].id, now_us, &found, info, e)) != PAWL_OK ||
+    if ((rc = next_level(db, &l, lane->tasks[task_i].id, now_us, &found, info, e)) != PAWL_OK ||
         !found || ls->n == LINES_MAX)
         return rc;
     if (ls->n == ls->room) {
@@ -221,11 +221,11 @@ static enum pawl_rc add_line(struct sqlite *sl, struct lines *ls, const struct l
 }
 
 /* Every line of the lane that has something due. */
-static enum pawl_rc find_lines(struct sqlite *sl, struct lines *ls, const struct lane *lane,
-                               const struct sl_task_state *tasks, int64_t now_us, struct arena *a,
+static enum pawl_rc find_lines(struct db *db, struct lines *ls, const struct lane *lane,
+                               const struct db_task_state *tasks, int64_t now_us, struct arena *a,
                                struct claim_info *info, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
     for (size_t t = 0; t < lane->tasks_n; t++) {
@@ -233,18 +233,18 @@ static enum pawl_rc find_lines(struct sqlite *sl, struct lines *ls, const struct
         bool row = true;
 
         while (is_open(&tasks[t])) { /* a loose scan: one seek per queue with jobs of the task */
-            if ((rc = sl_q(sl, SLQ_NEXT_QUEUE, &q, e)) != PAWL_OK)
+            if ((rc = db_q(db, Q_NEXT_QUEUE, &q, e)) != PAWL_OK)
                 return rc;
-            sqlite3_bind_int64(q, 1, lane->tasks[t].id);
-            sqlite3_bind_int64(q, 2, queue_id);
-            if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+            q_int(q, 1, lane->tasks[t].id);
+            q_int(q, 2, queue_id);
+            if ((rc = db_row(db, q, &row, e)) != PAWL_OK)
                 return rc;
-            const bool none = !row || sqlite3_column_type(q, 0) == SQLITE_NULL;
-            queue_id = none ? 0 : sqlite3_column_int64(q, 0);
-            sqlite3_reset(q);
+            const bool none = !row || q_is_null(q, 0);
+            queue_id = none ? 0 : q_i64(q, 0);
+            q_reset(q);
             if (none)
                 break;
-            if ((rc = add_line(sl, ls, lane, (int32_t)t, queue_id, now_us, a, info, e)) != PAWL_OK)
+            if ((rc = add_line(db, ls, lane, (int32_t)t, queue_id, now_us, a, info, e)) != PAWL_OK)
                 return rc;
         }
     }
@@ -277,7 +277,7 @@ static void take(const struct line *l, const struct cand *c, struct job *job)
 }
 
 struct merger {
-    struct sqlite *sl;
+    struct db *db;
     const struct lane *lane;
     struct lines ls;
     int64_t now_us;
@@ -302,7 +302,7 @@ static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_
         take(best, &best->c[best->at], &jobs[*n]);
         ++*n;
         if (++best->at == best->n && *n < want &&
-            (rc = refill(m->sl, best, m->lane->tasks[best->task_i].id, m->now_us, m->chunk, m->a,
+            (rc = refill(m->db, best, m->lane->tasks[best->task_i].id, m->now_us, m->chunk, m->a,
                          m->info, e)) != PAWL_OK)
             return rc;
     }
@@ -311,13 +311,13 @@ static enum pawl_rc merge(struct merger *m, size_t want, struct job *jobs, size_
 }
 
 /* Find the lines, read the first chunk of each, merge. */
-static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane,
-                             const struct sl_task_state *tasks, size_t want, int64_t now_us,
+static enum pawl_rc in_order(struct db *db, const struct lane *lane,
+                             const struct db_task_state *tasks, size_t want, int64_t now_us,
                              struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
                              struct pawl_error *e)
 {
-    struct merger m = { .sl = sl, .lane = lane, .now_us = now_us, .a = a, .info = info };
-    enum pawl_rc rc = find_lines(sl, &m.ls, lane, tasks, now_us, a, info, e);
+    struct merger m = { .db = db, .lane = lane, .now_us = now_us, .a = a, .info = info };
+    enum pawl_rc rc = find_lines(db, &m.ls, lane, tasks, now_us, a, info, e);
 
     /* One line: read what is wanted at once. Several: little of each, more of those that are used.
      * */
@@ -325,36 +325,36 @@ static enum pawl_rc in_order(struct sqlite *sl, const struct lane *lane,
     if (m.chunk < CHUNK_MIN && want >= CHUNK_MIN)
         m.chunk = CHUNK_MIN;
     for (size_t i = 0; i < m.ls.n && rc == PAWL_OK; i++)
-        rc = read_chunk(sl, &m.ls.l[i], lane->tasks[m.ls.l[i].task_i].id, now_us, m.chunk, a, e);
+        rc = read_chunk(db, &m.ls.l[i], lane->tasks[m.ls.l[i].task_i].id, now_us, m.chunk, a, e);
     return rc == PAWL_OK ? merge(&m, want, jobs, n, e) : rc;
 }
 
 /* A due suspect runs before everything else, and alone. */
-static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane,
-                             const struct sl_task_state *tasks, int64_t now_us, bool alone,
+static enum pawl_rc suspects(struct db *db, const struct lane *lane,
+                             const struct db_task_state *tasks, int64_t now_us, bool alone,
                              struct arena *a, struct job *jobs, size_t *n, struct claim_info *info,
                              struct pawl_error *e)
 {
     enum pawl_rc rc = PAWL_OK;
 
     for (size_t t = 0; t < lane->tasks_n && *n == 0 && rc == PAWL_OK; t++) {
-        sqlite3_stmt *q = NULL;
+        struct query *q = NULL;
         bool row = true;
 
         if (!is_open(&tasks[t]) || !tasks[t].suspects)
             continue;
-        if ((rc = sl_q(sl, SLQ_SUSPECT, &q, e)) != PAWL_OK)
+        if ((rc = db_q(db, Q_SUSPECT, &q, e)) != PAWL_OK)
             return rc;
-        sqlite3_bind_int64(q, 1, lane->tasks[t].id);
-        sqlite3_bind_int64(q, 2, now_us);
-        while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && *n == 0) {
-            struct line l = { .task_i = (int32_t)t, .queue_id = sqlite3_column_int64(q, 0),
-                              .rank = sqlite3_column_int64(q, 1) };
-            struct cand c = { .id = sqlite3_column_int64(q, 2),
-                              .run_at_us = sqlite3_column_int64(q, 3), .suspect = true };
+        q_int(q, 1, lane->tasks[t].id);
+        q_int(q, 2, now_us);
+        while ((rc = db_row(db, q, &row, e)) == PAWL_OK && row && *n == 0) {
+            struct line l = { .task_i = (int32_t)t, .queue_id = q_i64(q, 0),
+                              .rank = q_i64(q, 1) };
+            struct cand c = { .id = q_i64(q, 2),
+                              .run_at_us = q_i64(q, 3), .suspect = true };
 
             read_counters(q, 4, &c.n);
-            if ((rc = open_queue(sl, lane, l.queue_id, a, &l.queue, e)) != PAWL_OK)
+            if ((rc = open_queue(db, lane, l.queue_id, a, &l.queue, e)) != PAWL_OK)
                 break;
             if (l.queue == NULL)
                 continue;
@@ -363,65 +363,65 @@ static enum pawl_rc suspects(struct sqlite *sl, const struct lane *lane,
                 break;
             take(&l, &c, &jobs[(*n)++]);
         }
-        sqlite3_reset(q);
+        q_reset(q);
         if (info->suspect_waiting)
             break;
     }
     return rc;
 }
 
-static enum pawl_rc read_job(struct sqlite *sl, struct job *job, struct arena *a,
+static enum pawl_rc read_job(struct db *db, struct job *job, struct arena *a,
                              struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(sl, SLQ_JOB_READ, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_JOB_READ, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    if ((rc = sl_row(sl, q, &row, e)) != PAWL_OK)
+    q_int(q, 1, job->id);
+    if ((rc = db_row(db, q, &row, e)) != PAWL_OK)
         return rc;
     if (!row) /* damage: handed out anyway, as undecodable, so that it cannot block the queue */
         return PAWL_OK;
-    job->root_id = sqlite3_column_int64(q, 0);
-    job->gen = sqlite3_column_int64(q, 1);
-    job->source = sl_dup(a, q, 2);
-    job->key = sl_dup(a, q, 3);
-    job->args = sl_dup(a, q, 4);
-    job->args_bytes = (size_t)sqlite3_column_bytes(q, 4);
-    job->headers = sl_dup(a, q, 5);
-    job->trace = sl_dup(a, q, 6);
-    job->entity = sl_dup(a, q, 7);
-    job->has_version = sqlite3_column_type(q, 8) != SQLITE_NULL;
-    job->version = sqlite3_column_int64(q, 8);
-    job->max_retries = sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 9);
-    job->expires_at_us = sqlite3_column_int64(q, 10);
-    job->created_at_us = sqlite3_column_int64(q, 11);
-    sqlite3_reset(q);
+    job->root_id = q_i64(q, 0);
+    job->gen = q_i64(q, 1);
+    job->source = q_dup(a, q, 2);
+    job->key = q_dup(a, q, 3);
+    job->args = q_dup(a, q, 4);
+    job->args_bytes = (size_t)q_bytes(q, 4);
+    job->headers = q_dup(a, q, 5);
+    job->trace = q_dup(a, q, 6);
+    job->entity = q_dup(a, q, 7);
+    job->has_version = !q_is_null(q, 8);
+    job->version = q_i64(q, 8);
+    job->max_retries = q_is_null(q, 9) ? -1 : q_i32(q, 9);
+    job->expires_at_us = q_i64(q, 10);
+    job->created_at_us = q_i64(q, 11);
+    q_reset(q);
     if (job->args == NULL || job->source == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     return PAWL_OK;
 }
 
-enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+enum pawl_rc db_choose(struct db *db, const struct lane *lane, size_t want, bool alone,
                        struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
                        struct pawl_error *e)
 {
-    const int64_t now_us = sl->env->wall_us(sl->env->ctx);
-    struct sl_task_state *tasks = NULL;
+    const int64_t now_us = db->env->wall_us(db->env->ctx);
+    struct db_task_state *tasks = NULL;
     enum pawl_rc rc;
 
     *n = 0;
     memset(info, 0, sizeof *info);
     if (want == 0 || lane == NULL)
         return PAWL_OK;
-    if ((rc = look_at_tasks(sl, lane, arena, &tasks, e)) != PAWL_OK)
+    if ((rc = look_at_tasks(db, lane, arena, &tasks, e)) != PAWL_OK)
         return rc;
-    if ((rc = suspects(sl, lane, tasks, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
+    if ((rc = suspects(db, lane, tasks, now_us, alone, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
     if (!info->suspect_waiting &&
-        (rc = in_order(sl, lane, tasks, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
+        (rc = in_order(db, lane, tasks, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0, bytes = 0; i < *n; i++) {
         if (bytes > BATCH_BYTES_MAX) { /* the rest was only chosen: it stays where it is */
@@ -429,7 +429,7 @@ enum pawl_rc sl_choose(struct sqlite *sl, const struct lane *lane, size_t want, 
             info->more = true;
             break;
         }
-        if ((rc = read_job(sl, &jobs[i], arena, e)) != PAWL_OK)
+        if ((rc = read_job(db, &jobs[i], arena, e)) != PAWL_OK)
             return rc;
         bytes += jobs[i].args_bytes;
         jobs[i].started_at_us = now_us;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_read.c - jobs and attempts as people see them. Reads are short and take no write lock. */
+/* read.c - jobs and attempts as people see them. Reads are short and take no write lock. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/err.h"
 #include "core/rules.h"
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
 #define PAGE_ROWS 200 /* rows are copied out a page at a time: no read stays open in a callback */
 
@@ -25,49 +25,49 @@ static enum pawl_state state_parse(const char *s)
     return PAWL_STATE_READY;
 }
 
-static void read_job_row(sqlite3_stmt *q, struct arena *a, struct pawl_job *j)
+static void read_job_row(struct query *q, struct arena *a, struct pawl_job *j)
 {
     memset(j, 0, sizeof *j);
-    j->id = sqlite3_column_int64(q, 0);
-    j->root_id = sqlite3_column_int64(q, 1);
-    j->gen = sqlite3_column_int(q, 2);
-    j->replay_of = sqlite3_column_int64(q, 3);
-    j->replayed_as = sqlite3_column_int64(q, 4);
-    j->task = sl_dup(a, q, 5);
-    j->queue = sl_dup(a, q, 6);
-    j->source = sl_dup(a, q, 7);
-    j->key = sl_dup(a, q, 8);
-    j->state = state_parse((const char *)sqlite3_column_text(q, 9));
-    j->outcome = sl_dup(a, q, 10);
-    j->dead_class = sl_dup(a, q, 11);
-    j->reason = sl_dup(a, q, 12);
-    j->error = sl_dup(a, q, 13);
-    j->args = sl_dup(a, q, 14);
-    j->args_bytes = (size_t)sqlite3_column_bytes(q, 14);
-    j->headers = sl_dup(a, q, 15);
-    j->trace = sl_dup(a, q, 16);
-    j->entity = sl_dup(a, q, 17);
-    j->has_version = sqlite3_column_type(q, 18) != SQLITE_NULL;
-    j->version = sqlite3_column_int64(q, 18);
-    j->serial = sl_dup(a, q, 19);
-    j->priority = sqlite3_column_int(q, 20);
-    j->max_retries = sqlite3_column_type(q, 21) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 21);
-    j->created_at_us = sqlite3_column_int64(q, 22);
-    j->run_at_us = sqlite3_column_int64(q, 23);
-    j->expires_at_us = sqlite3_column_int64(q, 24);
-    j->started_at_us = sqlite3_column_int64(q, 25);
-    j->ended_at_us = sqlite3_column_int64(q, 26);
-    j->runs = sqlite3_column_int64(q, 27);
-    j->failures = sqlite3_column_int64(q, 28);
-    j->lost = sqlite3_column_int64(q, 29);
-    j->releases = sqlite3_column_int64(q, 30);
-    j->snoozes = sqlite3_column_int64(q, 31);
-    j->suspect = sqlite3_column_int(q, 32) != 0;
-    j->worker = sl_dup(a, q, 33);
-    j->result = sl_dup(a, q, 34);
-    j->result_bytes = (size_t)sqlite3_column_bytes(q, 34);
-    j->task_paused = sqlite3_column_int(q, 35) != 0;
-    j->queue_paused = sqlite3_column_int(q, 36) != 0;
+    j->id = q_i64(q, 0);
+    j->root_id = q_i64(q, 1);
+    j->gen = q_i32(q, 2);
+    j->replay_of = q_i64(q, 3);
+    j->replayed_as = q_i64(q, 4);
+    j->task = q_dup(a, q, 5);
+    j->queue = q_dup(a, q, 6);
+    j->source = q_dup(a, q, 7);
+    j->key = q_dup(a, q, 8);
+    j->state = state_parse(q_str(q, 9));
+    j->outcome = q_dup(a, q, 10);
+    j->dead_class = q_dup(a, q, 11);
+    j->reason = q_dup(a, q, 12);
+    j->error = q_dup(a, q, 13);
+    j->args = q_dup(a, q, 14);
+    j->args_bytes = (size_t)q_bytes(q, 14);
+    j->headers = q_dup(a, q, 15);
+    j->trace = q_dup(a, q, 16);
+    j->entity = q_dup(a, q, 17);
+    j->has_version = !q_is_null(q, 18);
+    j->version = q_i64(q, 18);
+    j->serial = q_dup(a, q, 19);
+    j->priority = q_i32(q, 20);
+    j->max_retries = q_is_null(q, 21) ? -1 : q_i32(q, 21);
+    j->created_at_us = q_i64(q, 22);
+    j->run_at_us = q_i64(q, 23);
+    j->expires_at_us = q_i64(q, 24);
+    j->started_at_us = q_i64(q, 25);
+    j->ended_at_us = q_i64(q, 26);
+    j->runs = q_i64(q, 27);
+    j->failures = q_i64(q, 28);
+    j->lost = q_i64(q, 29);
+    j->releases = q_i64(q, 30);
+    j->snoozes = q_i64(q, 31);
+    j->suspect = q_i32(q, 32) != 0;
+    j->worker = q_dup(a, q, 33);
+    j->result = q_dup(a, q, 34);
+    j->result_bytes = (size_t)q_bytes(q, 34);
+    j->task_paused = q_i32(q, 35) != 0;
+    j->queue_paused = q_i32(q, 36) != 0;
     j->attempts = j->runs - (j->state == PAWL_STATE_DONE); /* a row for every end but success */
 }
 
@@ -107,32 +107,27 @@ static void list_sql(const struct pawl_filter *f, struct buf *sql)
     buf_puts(sql, " ORDER BY id LIMIT ?10");
 }
 
-static void bind_list(sqlite3_stmt *q, const struct pawl_filter *f, int64_t after, int64_t limit)
+static void bind_list(struct query *q, const struct pawl_filter *f, int64_t after, int64_t limit)
 {
-    sqlite3_bind_int64(q, 1, after);
-    sqlite3_bind_int64(q, 10, limit);
+    q_int(q, 1, after);
+    q_int(q, 10, limit);
     if (f->state - 1 == PAWL_STATE_DEAD) {
-        sqlite3_bind_int64(q, 2, f->since_at_us);
-        sl_text(q, 3, f->dead_class);
-        sqlite3_bind_int(q, 4, f->unreplayed);
-        sqlite3_bind_int(q, 5, f->newest_per_root);
+        q_int(q, 2, f->since_at_us);
+        q_text(q, 3, f->dead_class);
+        q_int(q, 4, f->unreplayed);
+        q_int(q, 5, f->newest_per_root);
     }
     if (f->task != NULL)
-        sl_text(q, 6, f->task);
+        q_text(q, 6, f->task);
     if (f->queue != NULL)
-        sl_text(q, 7, f->queue);
+        q_text(q, 7, f->queue);
     if (f->source != NULL)
-        sl_text(q, 8, f->source);
+        q_text(q, 8, f->source);
     if (f->key != NULL)
-        sl_text(q, 9, f->key);
+        q_text(q, 9, f->key);
 }
 
-static enum pawl_rc ready_to_read(struct sqlite *sl, struct pawl_error *e)
-{
-    return sl->db != NULL ? PAWL_OK : sl_connect(sl, false, e);
-}
-
-static enum pawl_rc page(struct sqlite *sl, sqlite3_stmt *q, const struct pawl_filter *f,
+static enum pawl_rc page(struct db *db, struct query *q, const struct pawl_filter *f,
                          int64_t after, int64_t limit, struct arena *a, struct pawl_job *rows,
                          int64_t *n, struct pawl_error *e)
 {
@@ -140,32 +135,32 @@ static enum pawl_rc page(struct sqlite *sl, sqlite3_stmt *q, const struct pawl_f
     enum pawl_rc rc = PAWL_OK;
 
     *n = 0;
-    sqlite3_reset(q);
+    q_reset(q);
     bind_list(q, f, after, limit);
-    while (*n < limit && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
+    while (*n < limit && (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
         read_job_row(q, a, &rows[(*n)++]);
-    sqlite3_reset(q);
+    q_reset(q);
     return rc;
 }
 
-enum pawl_rc sl_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
+enum pawl_rc db_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
                      struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct pawl_job *rows = NULL;
     struct arena a = {0};
     struct buf sql = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     int64_t after = f->after_id, left = f->limit > 0 ? f->limit : INT64_MAX, n = PAGE_ROWS;
     enum pawl_rc rc;
 
-    if ((rc = ready_to_read(sl, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
     list_sql(f, &sql);
-    if (sql.failed || sqlite3_prepare_v2(sl->db, buf_str(&sql), -1, &q, NULL) != SQLITE_OK) {
-        rc = sl_fail(sl, e, "list jobs");
+    rc = sql.failed ? pawl_fail(e, PAWL_NOMEM, "out of memory")
+                    : db_prepare(db, buf_str(&sql), &q, e);
+    if (rc != PAWL_OK)
         goto out;
-    }
     for (bool go = true; go && left > 0 && n == PAGE_ROWS;) {
         const int64_t want = left < PAGE_ROWS ? left : PAGE_ROWS;
 
@@ -175,7 +170,7 @@ enum pawl_rc sl_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn 
             rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
             goto out;
         }
-        if ((rc = page(sl, q, f, after, want, &a, rows, &n, e)) != PAWL_OK)
+        if ((rc = page(db, q, f, after, want, &a, rows, &n, e)) != PAWL_OK)
             goto out;
         for (int64_t i = 0; i < n && go; i++)
             go = fn(ctx, &rows[i]);
@@ -184,82 +179,79 @@ enum pawl_rc sl_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn 
         left -= n;
     }
 out:
-    sqlite3_finalize(q);
+    q_free(q);
     buf_free(&sql);
     arena_free(&a);
     return rc;
 }
 
-enum pawl_rc sl_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx, struct pawl_error *e)
+enum pawl_rc db_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct arena a = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     struct pawl_job job;
     bool row = false;
     enum pawl_rc rc;
 
-    if ((rc = ready_to_read(sl, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
-    if (sqlite3_prepare_v2(sl->db, "SELECT " JOB_COLS " FROM pawl_jobs WHERE id = ?1", -1, &q,
-                           NULL) !=
-        SQLITE_OK)
-        return sl_fail(sl, e, "read job");
-    sqlite3_bind_int64(q, 1, id);
-    rc = sl_row(sl, q, &row, e);
+    if ((rc = db_prepare(db, "SELECT " JOB_COLS " FROM pawl_jobs WHERE id = ?1", &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, id);
+    rc = db_row(db, q, &row, e);
     if (rc == PAWL_OK && row)
         read_job_row(q, &a, &job);
     else if (rc == PAWL_OK)
         rc = pawl_fail(e, PAWL_NOTFOUND, "no job %lld", (long long)id);
-    sqlite3_finalize(q);
+    q_free(q);
     if (rc == PAWL_OK)
         fn(ctx, &job);
     arena_free(&a);
     return rc;
 }
 
-enum pawl_rc sl_attempts(struct store *st, int64_t id, pawl_attempt_fn *fn, void *ctx,
+enum pawl_rc db_attempts(struct store *st, int64_t id, pawl_attempt_fn *fn, void *ctx,
                          struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct pawl_attempt *rows;
     struct arena a = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     size_t n = 0;
     bool row = true;
     enum pawl_rc rc;
 
-    if ((rc = ready_to_read(sl, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
     if ((rows = arena_alloc(&a, (LIMIT_ATTEMPT_ROWS + 8) * sizeof *rows)) == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if (sqlite3_prepare_v2(sl->db, "SELECT job_id, n, outcome, worker, host, build, started_at_us,"
+    rc = db_prepare(db, "SELECT job_id, n, outcome, worker, host, build, started_at_us,"
             " ended_at_us, exit_code, signal, max_rss_kib, delay_us, error, out_tail, err_tail"
-            " FROM pawl_attempts WHERE job_id = ?1 ORDER BY n", -1, &q, NULL) != SQLITE_OK)
-        rc = sl_fail(sl, e, "read attempts");
-    else
-        sqlite3_bind_int64(q, 1, id);
+            " FROM pawl_attempts WHERE job_id = ?1 ORDER BY n", &q, e);
+    if (rc == PAWL_OK)
+        q_int(q, 1, id);
     while (rc == PAWL_OK && n < LIMIT_ATTEMPT_ROWS + 8 &&
-           (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+           (rc = db_row(db, q, &row, e)) == PAWL_OK && row) {
         struct pawl_attempt *t = &rows[n++];
 
-        t->job_id = sqlite3_column_int64(q, 0);
-        t->n = sqlite3_column_int64(q, 1);
-        t->outcome = sl_dup(&a, q, 2);
-        t->worker = sl_dup(&a, q, 3);
-        t->host = sl_dup(&a, q, 4);
-        t->build = sl_dup(&a, q, 5);
-        t->started_at_us = sqlite3_column_int64(q, 6);
-        t->ended_at_us = sqlite3_column_int64(q, 7);
-        t->exit_code = sqlite3_column_type(q, 8) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 8);
-        t->signal = sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 9);
-        t->max_rss_kib = sqlite3_column_int64(q, 10);
-        t->delay_us = sqlite3_column_int64(q, 11);
-        t->error = sl_dup(&a, q, 12);
-        t->out_tail = sl_dup(&a, q, 13);
-        t->err_tail = sl_dup(&a, q, 14);
+        t->job_id = q_i64(q, 0);
+        t->n = q_i64(q, 1);
+        t->outcome = q_dup(&a, q, 2);
+        t->worker = q_dup(&a, q, 3);
+        t->host = q_dup(&a, q, 4);
+        t->build = q_dup(&a, q, 5);
+        t->started_at_us = q_i64(q, 6);
+        t->ended_at_us = q_i64(q, 7);
+        t->exit_code = q_is_null(q, 8) ? -1 : q_i32(q, 8);
+        t->signal = q_is_null(q, 9) ? -1 : q_i32(q, 9);
+        t->max_rss_kib = q_i64(q, 10);
+        t->delay_us = q_i64(q, 11);
+        t->error = q_dup(&a, q, 12);
+        t->out_tail = q_dup(&a, q, 13);
+        t->err_tail = q_dup(&a, q, 14);
     }
-    sqlite3_finalize(q);
+    q_free(q);
     for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
         continue;
     arena_free(&a);

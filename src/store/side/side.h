@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on,
+/* side.h - the files beside the database (PATH-pawl/): the lock that pawl processes queue on,
  * the wake file, and one file per worker that survives SIGKILL of everything.
  *
  * lock     flock: held by a pawl process around each writing transaction. Its first page is shared
- *          memory: pacing (gaps for foreign writers) and whose turn it is (sl_turn.c).
+ *          memory: pacing (gaps for foreign writers) and whose turn it is (turn.c).
  * lock-N   the same lock, after N times a process was killed that held it and had a forked child
- * mail     requests of processes that found the lock taken, for whoever holds it (sl_mail.h)
+ * mail     requests of processes that found the lock taken, for whoever holds it (mail.h)
  * wake     written after a commit; idle workers watch it with inotify
  * w-<id>   one per worker: flock held while it lives; boot id, beat, blame record
  */
@@ -18,9 +18,9 @@
 #include "base/buf.h"
 #include "core/limits.h"
 #include "pawl.h"
-#include "store/sqlite/sl_mail.h"
-#include "store/sqlite/sl_pace.h"
-#include "store/sqlite/sl_who.h"
+#include "store/side/mail.h"
+#include "store/side/pace.h"
+#include "store/side/who.h"
 
 #define SIDE_MAGIC 0x5041574c53494432ULL /* "PAWLSID2" */
 #define SIDE_ID_BYTES 24
@@ -56,7 +56,7 @@ struct side_page {
     struct pace pace;
     _Atomic int64_t waiting_us;     /* when somebody last found it taken */
     _Atomic uint64_t last;          /* who let it go last */
-    _Atomic uint64_t turn;          /* which lock file it is, and who holds it (sl_turn.c) */
+    _Atomic uint64_t turn;          /* which lock file it is, and who holds it (turn.c) */
     _Atomic int64_t frames;         /* WAL frames after the last commit of a pawl process */
 };
 struct side_share { unsigned mode, gid; };
@@ -66,7 +66,7 @@ struct side {
     bool long_turn;                 /* what comes next is no short transaction */
     int64_t gap_used_us;            /* the end of the gap in which we wrote */
     struct side_page *page;
-    uint64_t who;                   /* this process: sl_who.h */
+    uint64_t who;                   /* this process: who.h */
     uint64_t tag;                   /* this handle of it, in the bits above */
     int turn_fd;                    /* the lock file that is in use, if it is not lock_fd */
     uint64_t turn_gen;              /* its number */
@@ -130,8 +130,8 @@ bool side_missing_long(struct side *s, const char *id, int64_t boot_us, int64_t 
 bool side_still_frozen(const struct side_peer *p, int64_t boot_us);
 void side_forget(struct side *s, struct side_peer *p, bool unlink_it);
 
-/* Files for runners of ours that lease by themselves (sl_crew.c). The locked descriptor is held by
- * both: free means that runner and supervisor are gone. */
+/* Files for runners of ours that lease by themselves (verb/crew.c). The locked descriptor is held
+ * by both: free means that runner and supervisor are gone. */
 struct side_crew { char id[SIDE_ID_BYTES]; int fd; struct side_worker *w; };
 enum pawl_rc side_crew_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
                             struct side_crew **out, struct pawl_error *e) PAWL_MUST_USE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_leased.c - leased mode: one transaction settles what ended and claims what comes next.
+/* leased.c - leased mode: one transaction settles what ended and claims what comes next.
  *
  * Keeps: the fence. A settle starts with DELETE FROM running WHERE job_id AND lease_id; exactly one
  *        row, or nothing of it is written: whoever deleted the row has decided the job.
@@ -9,51 +9,51 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/fail.h"
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
-enum pawl_rc sl_fence(struct sqlite *sl, const struct job *job, bool *ok, struct pawl_error *e)
+enum pawl_rc db_fence(struct db *db, const struct job *job, bool *ok, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(sl, SLQ_FENCE, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_FENCE, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
-    if ((rc = sl_run(sl, q, e)) != PAWL_OK)
+    q_int(q, 1, job->id);
+    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
+    if ((rc = db_run(db, q, e)) != PAWL_OK)
         return rc;
-    *ok = sqlite3_changes(sl->db) == 1;
+    *ok = db_changes(db) == 1;
     return PAWL_OK;
 }
 
-static enum pawl_rc by_lease(struct sqlite *sl, enum slq id, const struct job *job, bool *yes,
+static enum pawl_rc by_lease(struct db *db, enum q_id id, const struct job *job, bool *yes,
                              struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(sl, id, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, id, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
-    if ((rc = sl_row(sl, q, yes, e)) != PAWL_OK)
+    q_int(q, 1, job->id);
+    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
+    if ((rc = db_row(db, q, yes, e)) != PAWL_OK)
         return rc;
-    sqlite3_reset(q);
+    q_reset(q);
     return PAWL_OK;
 }
 
 /* A settle that met 0 rows reads where the job is: settled by my lease = it did commit before. */
-static enum pawl_rc was_mine(struct sqlite *sl, const struct job *job, bool *mine,
+static enum pawl_rc was_mine(struct db *db, const struct job *job, bool *mine,
                              struct pawl_error *e)
 {
-    enum pawl_rc rc = by_lease(sl, SLQ_DONE_BY, job, mine, e);
+    enum pawl_rc rc = by_lease(db, Q_DONE_BY, job, mine, e);
 
     if (rc == PAWL_OK && !*mine)
-        rc = by_lease(sl, SLQ_ATTEMPT_BY, job, mine, e);
+        rc = by_lease(db, Q_ATTEMPT_BY, job, mine, e);
     return rc;
 }
 
-static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct lane *lane,
+static enum pawl_rc settle_one(struct db *db, struct settle *s, const struct lane *lane,
                                enum settle_result *result, struct pawl_error *e)
 {
     enum guard g = GUARD_FRESH;
@@ -63,7 +63,7 @@ static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct
     /* The guard may have moved since the start: an equal version with other args is never applied.
      * */
     if (s->d.to == PAWL_STATE_DONE && s->d.outcome == OUT_DONE) {
-        if ((rc = sl_guard(&sl->base, &lane->tasks[s->job->task_i], s->job, &g, e)) != PAWL_OK)
+        if ((rc = db_guard(&db->base, &lane->tasks[s->job->task_i], s->job, &g, e)) != PAWL_OK)
             return rc;
         if (g == GUARD_CONFLICT) {
             *result = SETTLE_CONFLICT;
@@ -71,65 +71,65 @@ static enum pawl_rc settle_one(struct sqlite *sl, struct settle *s, const struct
         }
     }
 
-    if ((rc = sl_fence(sl, s->job, &ok, e)) != PAWL_OK)
+    if ((rc = db_fence(db, s->job, &ok, e)) != PAWL_OK)
         return rc;
     if (!ok) {
-        if ((rc = was_mine(sl, s->job, &ok, e)) != PAWL_OK)
+        if ((rc = was_mine(db, s->job, &ok, e)) != PAWL_OK)
             return rc;
         *result = ok ? SETTLE_OK : SETTLE_FENCED;
-        return ok ? PAWL_OK : sl_count(sl, "fenced", 1, e);
+        return ok ? PAWL_OK : db_count(db, "fenced", 1, e);
     }
     *result = SETTLE_OK;
     if (s->unclaim)
-        return sl_put_ready(sl, sl_lane_task(lane, s->job), s->job, &s->d, e);
+        return db_put_ready(db, db_lane_task(lane, s->job), s->job, &s->d, e);
     if (s->d.to != PAWL_STATE_DONE)
-        return sl_place(sl, s, e);
+        return db_place(db, s, e);
     if (s->d.outcome == OUT_DONE) {
-        if ((rc = sl_advance(sl, sl_lane_task(lane, s->job), s->job, &ok, e)) != PAWL_OK)
+        if ((rc = db_advance(db, db_lane_task(lane, s->job), s->job, &ok, e)) != PAWL_OK)
             return rc;
         if (!ok)
             *result = SETTLE_STALE;
     }
-    return sl_put_done(sl, s->job, s->found, s->d.outcome == OUT_STALE || !ok, e);
+    return db_put_done(db, s->job, s->found, s->d.outcome == OUT_STALE || !ok, e);
 }
 
-static enum pawl_rc lease_one(struct sqlite *sl, const struct lane *lane, const struct job *job,
+static enum pawl_rc lease_one(struct db *db, const struct lane *lane, const struct job *job,
                               struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool ok = false;
     enum pawl_rc rc;
 
-    if ((rc = sl_take_ready(sl, sl_lane_task(lane, job), job, &ok, e)) != PAWL_OK)
+    if ((rc = db_take_ready(db, db_lane_task(lane, job), job, &ok, e)) != PAWL_OK)
         return rc;
     if (!ok)
         return pawl_fail(e, PAWL_BUG, "claim: job %lld moved inside the transaction",
                          (long long)job->id);
-    if ((rc = sl_q(sl, SLQ_RUNNING_PUT, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_RUNNING_PUT, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
-    sl_text(q, 3, sl->side.id);
-    sqlite3_bind_int64(q, 4, job->token);
-    sqlite3_bind_int64(q, 5, job->started_at_us);
-    sqlite3_bind_int64(q, 6, sl_lane_task(lane, job));
-    sqlite3_bind_int64(q, 7, job->queue_id);
-    sqlite3_bind_int64(q, 8, job->rank);
-    sqlite3_bind_int64(q, 9, job->run_at_us);
-    sqlite3_bind_int64(q, 10, job->n.runs);
-    sqlite3_bind_int64(q, 11, job->n.failures);
-    sqlite3_bind_int64(q, 12, job->n.lost);
-    sqlite3_bind_int64(q, 13, job->n.releases);
-    sqlite3_bind_int64(q, 14, job->n.snoozes);
-    sqlite3_bind_int(q, 15, job->suspect);
-    return sl_run(sl, q, e);
+    q_int(q, 1, job->id);
+    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
+    q_text(q, 3, db->side.id);
+    q_int(q, 4, job->token);
+    q_int(q, 5, job->started_at_us);
+    q_int(q, 6, db_lane_task(lane, job));
+    q_int(q, 7, job->queue_id);
+    q_int(q, 8, job->rank);
+    q_int(q, 9, job->run_at_us);
+    q_int(q, 10, job->n.runs);
+    q_int(q, 11, job->n.failures);
+    q_int(q, 12, job->n.lost);
+    q_int(q, 13, job->n.releases);
+    q_int(q, 14, job->n.snoozes);
+    q_int(q, 15, job->suspect);
+    return db_run(db, q, e);
 }
 
-enum pawl_rc sl_lease(struct sqlite *sl, const struct lane *lane, size_t want, bool alone,
+enum pawl_rc db_lease(struct db *db, const struct lane *lane, size_t want, bool alone,
                       struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
                       struct pawl_error *e)
 {
-    enum pawl_rc rc = sl_choose(sl, lane, want, alone, arena, jobs, n, info, e);
+    enum pawl_rc rc = db_choose(db, lane, want, alone, arena, jobs, n, info, e);
     uint8_t lease[sizeof jobs->lease_id];
 
     if (rc != PAWL_OK)
@@ -137,16 +137,16 @@ enum pawl_rc sl_lease(struct sqlite *sl, const struct lane *lane, size_t want, b
     /* One for all that is claimed here: a job is fenced by its id and this, and random bytes are
      * two calls of the kernel. */
     if (*n > 0)
-        env_bytes(sl->env, lease, sizeof lease);
+        env_bytes(db->env, lease, sizeof lease);
     for (size_t i = 0; i < *n; i++) {
         memcpy(jobs[i].lease_id, lease, sizeof lease);
-        if ((rc = lease_one(sl, lane, &jobs[i], e)) != PAWL_OK)
+        if ((rc = lease_one(db, lane, &jobs[i], e)) != PAWL_OK)
             return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
     }
     return PAWL_OK;
 }
 
-static enum pawl_rc turn_inside(struct sqlite *sl, struct settle *s, size_t n,
+static enum pawl_rc turn_inside(struct db *db, struct settle *s, size_t n,
                                 const struct lane *lane, size_t want, bool alone,
                                 struct arena *arena, struct job *jobs, size_t *jobs_n,
                                 struct claim_info *info, enum settle_result *results,
@@ -155,16 +155,16 @@ static enum pawl_rc turn_inside(struct sqlite *sl, struct settle *s, size_t n,
     enum pawl_rc rc;
 
     for (size_t i = 0; i < n; i++)
-        if ((rc = settle_one(sl, &s[i], lane, &results[i], e)) != PAWL_OK)
+        if ((rc = settle_one(db, &s[i], lane, &results[i], e)) != PAWL_OK)
             return pawl_wrap(e, "settle job %lld", (long long)s[i].job->id);
-    return sl_lease(sl, lane, want, alone, arena, jobs, jobs_n, info, e);
+    return db_lease(db, lane, want, alone, arena, jobs, jobs_n, info, e);
 }
 
-enum pawl_rc sl_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
+enum pawl_rc db_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
                      size_t want, bool alone, struct arena *arena, struct job *jobs,
                      size_t *jobs_n, struct claim_info *info, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     enum settle_result results[LIMIT_CONCURRENCY] = {0};
     enum pawl_rc rc;
 
@@ -172,21 +172,21 @@ enum pawl_rc sl_turn(struct store *st, struct settle *s, size_t n, const struct 
     *jobs_n = 0;
     if (fail_point("turn.before"))
         return pawl_fail(e, PAWL_IO, "failpoint turn.before");
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+    if ((rc = db_begin(db, e)) != PAWL_OK)
         return rc;
-    rc = turn_inside(sl, s, n, lane, want, alone, arena, jobs, jobs_n, info, results, e);
+    rc = turn_inside(db, s, n, lane, want, alone, arena, jobs, jobs_n, info, results, e);
     if (rc != PAWL_OK || (n == 0 && *jobs_n == 0)) { /* nothing written: no commit, no sync */
-        sl_rollback(sl);
+        db_rollback(db);
         *jobs_n = rc == PAWL_OK ? *jobs_n : 0;
         goto out;
     }
     if (fail_point("turn.commit.before")) {
-        sl_rollback(sl);
+        db_rollback(db);
         *jobs_n = 0;
         rc = pawl_fail(e, PAWL_IO, "failpoint turn.commit.before");
         goto out;
     }
-    rc = sl_commit(sl, e);
+    rc = db_commit(db, e);
     if (rc == PAWL_OK && fail_point("turn.commit.after"))
         rc = pawl_fail(e, PAWL_UNSURE, "failpoint turn.commit.after");
     if (rc == PAWL_OK)
@@ -195,22 +195,22 @@ enum pawl_rc sl_turn(struct store *st, struct settle *s, size_t n, const struct 
     else
         *jobs_n = 0;
 out:
-    sl_leave(sl);
+    db_leave(db);
     if (rc == PAWL_OK && n > 0)
-        side_wake(&sl->side);
+        side_wake(&db->side);
     return rc;
 }
 
 /* Put back a running row whose job was never started. */
-enum pawl_rc sl_unclaim(struct sqlite *sl, const struct job *job, int64_t task_id,
+enum pawl_rc db_unclaim(struct db *db, const struct job *job, int64_t task_id,
                         struct pawl_error *e)
 {
     const struct decision d = { .to = PAWL_STATE_READY, .n = job->n, .keep_place = true,
                                 .suspect = job->suspect };
     bool ok = false;
-    enum pawl_rc rc = sl_fence(sl, job, &ok, e);
+    enum pawl_rc rc = db_fence(db, job, &ok, e);
 
-    return rc == PAWL_OK && ok ? sl_put_ready(sl, task_id, job, &d, e) : rc;
+    return rc == PAWL_OK && ok ? db_put_ready(db, task_id, job, &d, e) : rc;
 }
 
 /* Does a slot of the worker hold this running row? A job that was handed back and claimed again by
@@ -228,65 +228,63 @@ static bool known(const int64_t *ids, size_t ids_n, const struct settle *s, size
     return slots > others;
 }
 
-enum pawl_rc sl_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,
+enum pawl_rc db_resolve(struct store *st, struct settle *s, size_t n, const int64_t *held_ids,
                         size_t held_n, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct job *rows = NULL;
     int64_t *tasks = NULL;
     struct arena a = {0};
     size_t rows_n = 0;
     enum pawl_rc rc;
 
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+    if ((rc = db_begin(db, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         bool mine = false, still = false;
 
-        if ((rc = was_mine(sl, s[i].job, &mine, e)) != PAWL_OK ||
-            (rc = by_lease(sl, SLQ_HELD_BY, s[i].job, &still, e)) != PAWL_OK)
+        if ((rc = was_mine(db, s[i].job, &mine, e)) != PAWL_OK ||
+            (rc = by_lease(db, Q_HELD_BY, s[i].job, &still, e)) != PAWL_OK)
             break;
         s[i].result = mine ? SETTLE_OK : still ? SETTLE_PENDING : SETTLE_FENCED;
     }
     if (rc == PAWL_OK)
-        rc = sl_rows_of(sl, sl->side.id, &a, &rows, &tasks, &rows_n, e);
+        rc = db_rows_of(db, db->side.id, &a, &rows, &tasks, &rows_n, e);
     for (size_t i = 0; i < rows_n && rc == PAWL_OK; i++)
         if (!known(held_ids, held_n, s, n, &rows[i]))
-            rc = sl_unclaim(sl, &rows[i], tasks[i], e);
+            rc = db_unclaim(db, &rows[i], tasks[i], e);
     if (rc == PAWL_OK)
-        rc = sl_commit(sl, e);
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     arena_free(&a);
     return rc;
 }
 
-enum pawl_rc sl_held(struct store *st, int64_t *ids, size_t room, size_t *n, struct pawl_error *e)
+enum pawl_rc db_held(struct store *st, int64_t *ids, size_t room, size_t *n, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    sqlite3_stmt *q = NULL;
+    struct db *db = db_of(st);
+    struct query *q = NULL;
     bool row = true;
     enum pawl_rc rc;
 
     *n = 0;
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
-    if ((rc = sl_q(sl, SLQ_HELD, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_HELD, &q, e)) != PAWL_OK)
         return rc;
-    sl_text(q, 1, sl->side.id);
-    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && *n < room)
-        ids[(*n)++] = sqlite3_column_int64(q, 0);
-    sqlite3_reset(q);
+    q_text(q, 1, db->side.id);
+    while ((rc = db_row(db, q, &row, e)) == PAWL_OK && row && *n < room)
+        ids[(*n)++] = q_i64(q, 0);
+    q_reset(q);
     return rc;
 }
 
-enum pawl_rc sl_holds(struct store *st, const struct job *job, bool *yes, struct pawl_error *e)
+enum pawl_rc db_holds(struct store *st, const struct job *job, bool *yes, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    enum pawl_rc rc = PAWL_OK;
+    struct db *db = db_of(st);
+    const enum pawl_rc rc = db_ready(db, e);
 
-    if (sl->db == NULL)
-        rc = sl_connect(sl, false, e);
-    return rc == PAWL_OK ? by_lease(sl, SLQ_HELD_BY, job, yes, e) : rc;
+    return rc == PAWL_OK ? by_lease(db, Q_HELD_BY, job, yes, e) : rc;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_peers.c - worker files: joining, beating, blaming, and looking at the others'.
+/* peers.c - worker files: joining, beating, blaming, and looking at the others'.
  *
  * A worker's file is mapped shared, so its last words survive SIGKILL of everything (not a power
  * cut: then the boot id differs and every lease is void anyway). The flock on it is held through
@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
-#include "store/sqlite/sl_side.h"
+#include "store/side/side.h"
 
 static void file_name(char out[40], const char *id)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_turn.c - the side lock: whose turn it is to write.
+/* turn.c - the side lock: whose turn it is to write.
  *
  * The lock is a flock, and one word of shared memory (page.turn): the number of the lock file in
  * use, and who holds it. Who has the flock of file g becomes the holder by setting the word from
@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fail.h"
-#include "store/sqlite/sl_side.h"
-#include "store/sqlite/sl_who.h"
+#include "store/side/side.h"
+#include "store/side/who.h"
 
 #define WAIT_NAP_US 120         /* who waits for the lock looks at least so often, */
 #define STEP_BACK_US 300        /* so that whoever had it last lets the other one in by this */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_blame.c - the last words of an effect runner, read once.
+/* blame.c - the last words of an effect runner, read once.
  *
  * Keeps: each record is read once (its nonce), and a job is touched only if it still waits with the
  *        runs that were written down.
@@ -8,42 +8,42 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/err.h"
-#include "store/sqlite/sl_reap.h"
+#include "store/verb/reap.h"
 
 /* A job named by the blame record, if it still waits with the runs that were written down. */
 static enum pawl_rc find_blamed(struct reaper *r, int64_t id, int64_t runs, struct job *job,
                                 int64_t *task_id, bool *found, struct pawl_error *e)
 {
-    const enum slq ways[] = { SLQ_FIND_READY, SLQ_FIND_MOVED };
+    const enum q_id ways[] = { Q_FIND_READY, Q_FIND_MOVED };
     enum pawl_rc rc = PAWL_OK;
 
     *found = false;
     for (size_t i = 0; i < 2 && !*found; i++) {
-        sqlite3_stmt *q = NULL;
+        struct query *q = NULL;
 
-        if ((rc = sl_q(r->sl, ways[i], &q, e)) != PAWL_OK)
+        if ((rc = db_q(r->db, ways[i], &q, e)) != PAWL_OK)
             return rc;
-        sqlite3_bind_int64(q, 1, id);
-        if ((rc = sl_row(r->sl, q, found, e)) != PAWL_OK)
+        q_int(q, 1, id);
+        if ((rc = db_row(r->db, q, found, e)) != PAWL_OK)
             return rc;
         if (!*found)
             continue;
         memset(job, 0, sizeof *job);
         job->id = id;
-        *task_id = sqlite3_column_int64(q, 0);
-        job->queue_id = sqlite3_column_int64(q, 1);
-        job->rank = sqlite3_column_int64(q, 2);
-        job->run_at_us = sqlite3_column_int64(q, 3);
-        job->n.runs = sqlite3_column_int64(q, 4);
+        *task_id = q_i64(q, 0);
+        job->queue_id = q_i64(q, 1);
+        job->rank = q_i64(q, 2);
+        job->run_at_us = q_i64(q, 3);
+        job->n.runs = q_i64(q, 4);
         job->token = job->n.runs + 1;
-        job->n.failures = sqlite3_column_int64(q, 5);
-        job->n.lost = sqlite3_column_int64(q, 6);
-        job->n.releases = sqlite3_column_int64(q, 7);
-        job->n.snoozes = sqlite3_column_int64(q, 8);
-        job->suspect = sqlite3_column_int(q, 9) != 0;
+        job->n.failures = q_i64(q, 5);
+        job->n.lost = q_i64(q, 6);
+        job->n.releases = q_i64(q, 7);
+        job->n.snoozes = q_i64(q, 8);
+        job->suspect = q_i32(q, 9) != 0;
         job->max_retries = -1;
-        env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
-        sqlite3_reset(q);
+        env_bytes(r->db->env, job->lease_id, sizeof job->lease_id);
+        q_reset(q);
     }
     *found = *found && job->n.runs == runs;
     return rc;
@@ -59,7 +59,7 @@ static enum pawl_rc blame_job(struct reaper *r, int64_t id, int64_t runs, bool a
 
     if ((rc = find_blamed(r, id, runs, &job, &task_id, &found, e)) != PAWL_OK || !found)
         return rc;
-    if ((rc = sl_take_ready(r->sl, task_id, &job, &ok, e)) != PAWL_OK || !ok)
+    if ((rc = db_take_ready(r->db, task_id, &job, &ok, e)) != PAWL_OK || !ok)
         return rc;
     return reap_place(r, &job, task_id, !alone ? reap_shared(&job)
                                         : r->timeout ? OUT_TIMEOUT : OUT_LOST, e);
@@ -75,19 +75,19 @@ enum pawl_rc reap_blame(struct reaper *r, const struct side_blame *b, size_t lea
     const uint32_t phase = atomic_load(&b->phase);
     const uint32_t n = b->n <= LIMIT_BATCH ? b->n : 0;
     char nonce[24];
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
     if (phase == BLAME_IDLE || n == 0)
         return PAWL_OK;
     snprintf(nonce, sizeof nonce, "%016" PRIx64, b->nonce);
-    if ((rc = sl_q(r->sl, SLQ_BLAME_PUT, &q, e)) != PAWL_OK)
+    if ((rc = db_q(r->db, Q_BLAME_PUT, &q, e)) != PAWL_OK)
         return rc;
-    sl_text(q, 1, nonce);
-    sqlite3_bind_int64(q, 2, r->sl->env->wall_us(r->sl->env->ctx));
-    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK)
+    q_text(q, 1, nonce);
+    q_int(q, 2, r->db->env->wall_us(r->db->env->ctx));
+    if ((rc = db_run(r->db, q, e)) != PAWL_OK)
         return rc;
-    if (sqlite3_changes(r->sl->db) != 1)
+    if (db_changes(r->db) != 1)
         return PAWL_OK; /* read before */
     if (phase == BLAME_COMMIT && !b->alone) {
         for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)

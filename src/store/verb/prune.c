@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_prune.c - retention, in bounded batches.
+/* prune.c - retention, in bounded batches.
  *
  * Keeps: a job goes with its whole chain of replays, when all of it has ended, no member is dead
  *        (dead letters are kept until a person discards them), and the newest end is old enough.
@@ -10,9 +10,10 @@
 #include <assert.h>
 #include <string.h>
 #include "base/err.h"
+#include "base/text.h"
 #include "base/fail.h"
 #include "core/rules.h"
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
 #define BATCH_DEFAULT 500
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
@@ -53,7 +54,7 @@ static int64_t key_expires_at(const struct root *r)
                                                               : LIMIT_INSTANT_MAX_US;
 }
 
-static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune_opts *how,
+static void read_root(struct query *q, struct arena *a, const struct pawl_prune_opts *how,
                       int64_t now_us, struct root *r)
 {
     struct policy p;
@@ -61,58 +62,56 @@ static void read_root(sqlite3_stmt *q, struct arena *a, const struct pawl_prune_
 
     memset(r, 0, sizeof *r);
     policy_defaults(&p);
-    if (sqlite3_column_type(q, 8) != SQLITE_NULL)
-        (void)policy_parse(&p, (const char *)sqlite3_column_text(q, 8), why, sizeof why);
-    r->id = sqlite3_column_int64(q, 0);
-    r->task_id = sqlite3_column_int64(q, 1);
-    r->newest = sqlite3_column_int64(q, 2);
-    sqlite3_snprintf((int)sizeof r->state, r->state, "%s", sqlite3_column_text(q, 3));
-    r->ended_at_us = sqlite3_column_int64(q, 4);
-    r->result = sl_dup(a, q, 5);
-    r->bytes = sqlite3_column_bytes(q, 6);
-    r->keyed = sqlite3_column_int(q, 7) != 0;
+    if (!q_is_null(q, 8))
+        (void)policy_parse(&p, q_str(q, 8), why, sizeof why);
+    r->id = q_i64(q, 0);
+    r->task_id = q_i64(q, 1);
+    r->newest = q_i64(q, 2);
+    text_copy(r->state, sizeof r->state, q_str(q, 3));
+    r->ended_at_us = q_i64(q, 4);
+    r->result = q_dup(a, q, 5);
+    r->bytes = q_bytes(q, 6);
+    r->keyed = q_i32(q, 7) != 0;
     r->retention_us = p.retention_us;
     r->key_us = how->keys_older_us > 0 ? how->keys_older_us : p.key_window_us;
-    r->go = sqlite3_column_int(q, 9) == 0 && old_enough(how, r, now_us);
+    r->go = q_i32(q, 9) == 0 && old_enough(how, r, now_us);
     if (r->go && r->keyed)
-        r->hash = args_hash((const char *)sqlite3_column_text(q, 6), (size_t)r->bytes);
+        r->hash = args_hash(q_str(q, 6), (size_t)r->bytes);
 }
 
-static enum pawl_rc exec_ids(struct sqlite *sl, const char *sql, int64_t id, int64_t *changed,
+static enum pawl_rc exec_ids(struct db *db, const char *sql, int64_t id, int64_t *changed,
                              struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
-    if (sqlite3_prepare_v2(sl->db, sql, -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, id);
-    rc = sl_run(sl, q, e);
+    if ((rc = db_prepare(db, sql, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, id);
+    rc = db_run(db, q, e);
     if (changed != NULL)
-        *changed += sqlite3_changes64(sl->db);
-    sqlite3_finalize(q);
+        *changed += db_changes(db);
+    q_free(q);
     return rc;
 }
 
-static enum pawl_rc to_ledger(struct sqlite *sl, const struct root *r, struct pawl_error *e)
+static enum pawl_rc to_ledger(struct db *db, const struct root *r, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
-    if (sqlite3_prepare_v2(sl->db,
-                           "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3, state = ?4,"
+    if ((rc = db_prepare(db, "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3, state = ?4,"
             " result = ?5, expires_at_us = ?6 WHERE (task_id, source, key) ="
-            " (SELECT task_id, source, key FROM pawl_x_job WHERE id = ?1)", -1, &q,
-                NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, r->id);
-    sqlite3_bind_int64(q, 2, r->hash);
-    sqlite3_bind_int64(q, 3, r->bytes);
-    sl_text(q, 4, r->state);
-    sl_text(q, 5, r->result);
-    sqlite3_bind_int64(q, 6, key_expires_at(r));
-    rc = sl_run(sl, q, e);
-    sqlite3_finalize(q);
+            " (SELECT task_id, source, key FROM pawl_x_job WHERE id = ?1)", &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, r->id);
+    q_int(q, 2, r->hash);
+    q_int(q, 3, r->bytes);
+    q_text(q, 4, r->state);
+    q_text(q, 5, r->result);
+    q_int(q, 6, key_expires_at(r));
+    rc = db_run(db, q, e);
+    q_free(q);
     return rc;
 }
 
@@ -120,7 +119,7 @@ static enum pawl_rc to_ledger(struct sqlite *sl, const struct root *r, struct pa
     "IN (SELECT id FROM pawl_x_job WHERE id = ?1"                                     \
     " UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
 
-static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
+static enum pawl_rc remove_chain(struct db *db, const struct root *r, struct pawl_pruned *out,
                                  struct pawl_error *e)
 {
     static const char *const places[] = {
@@ -130,38 +129,38 @@ static enum pawl_rc remove_chain(struct sqlite *sl, const struct root *r, struct
         "DELETE FROM pawl_x_cancelled WHERE job_id " MEMBERS,
     };
     int64_t jobs = 0;
-    enum pawl_rc rc = r->keyed ? to_ledger(sl, r, e) : PAWL_OK;
+    enum pawl_rc rc = r->keyed ? to_ledger(db, r, e) : PAWL_OK;
 
     if (rc == PAWL_OK)
-        rc = exec_ids(sl, "DELETE FROM pawl_x_attempt WHERE job_id " MEMBERS, r->id, &out->attempts,
+        rc = exec_ids(db, "DELETE FROM pawl_x_attempt WHERE job_id " MEMBERS, r->id, &out->attempts,
                       e);
     for (size_t i = 0; i < sizeof places / sizeof *places && rc == PAWL_OK; i++)
-        rc = exec_ids(sl, places[i], r->id, NULL, e);
+        rc = exec_ids(db, places[i], r->id, NULL, e);
     if (rc == PAWL_OK)
-        rc = exec_ids(sl, "DELETE FROM pawl_x_job WHERE id " MEMBERS, r->id, &jobs, e);
+        rc = exec_ids(db, "DELETE FROM pawl_x_job WHERE id " MEMBERS, r->id, &jobs, e);
     out->jobs += jobs;
-    return rc == PAWL_OK ? sl_count(sl, "pruned", jobs, e) : rc;
+    return rc == PAWL_OK ? db_count(db, "pruned", jobs, e) : rc;
 }
 
 /* What remove_chain would take, and prune_keys of it thereafter. */
-static enum pawl_rc count_chain(struct sqlite *sl, const struct root *r, struct pawl_pruned *out,
+static enum pawl_rc count_chain(struct db *db, const struct root *r, struct pawl_pruned *out,
                                 struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
-    if (sqlite3_prepare_v2(sl->db, "SELECT (SELECT count(*) FROM pawl_x_job WHERE id " MEMBERS "),"
-                           " (SELECT count(*) FROM pawl_x_attempt WHERE job_id " MEMBERS ")", -1,
-                           &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, r->id);
-    if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
-        out->jobs += sqlite3_column_int64(q, 0);
-        out->attempts += sqlite3_column_int64(q, 1);
-        out->keys += r->keyed && key_expires_at(r) <= sl->env->wall_us(sl->env->ctx);
+    if ((rc = db_prepare(db, "SELECT (SELECT count(*) FROM pawl_x_job WHERE id " MEMBERS "),"
+                         " (SELECT count(*) FROM pawl_x_attempt WHERE job_id " MEMBERS ")", &q,
+                         e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, r->id);
+    if ((rc = db_row(db, q, &row, e)) == PAWL_OK && row) {
+        out->jobs += q_i64(q, 0);
+        out->attempts += q_i64(q, 1);
+        out->keys += r->keyed && key_expires_at(r) <= db->env->wall_us(db->env->ctx);
     }
-    sqlite3_finalize(q);
+    q_free(q);
     return rc;
 }
 #undef MEMBERS
@@ -169,53 +168,53 @@ static enum pawl_rc count_chain(struct sqlite *sl, const struct root *r, struct 
 /* One batch of roots, as they are now. */
 struct batch { struct root *roots; int64_t n, gone; };
 
-static enum pawl_rc read_batch(struct sqlite *sl, const struct pawl_prune_opts *how, int64_t after,
+static enum pawl_rc read_batch(struct db *db, const struct pawl_prune_opts *how, int64_t after,
                                int64_t room, struct arena *a, struct batch *b, struct pawl_error *e)
 {
-    const int64_t now_us = sl->env->wall_us(sl->env->ctx);
-    sqlite3_stmt *q = NULL;
+    const int64_t now_us = db->env->wall_us(db->env->ctx);
+    struct query *q = NULL;
     bool row = true;
     enum pawl_rc rc = PAWL_OK;
 
     b->n = b->gone = 0;
-    if (sqlite3_prepare_v2(sl->db, ended_sql, -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, after);
-    sqlite3_bind_int64(q, 2, room);
-    while (b->n < room && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row) {
+    if ((rc = db_prepare(db, ended_sql, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, after);
+    q_int(q, 2, room);
+    while (b->n < room && (rc = db_row(db, q, &row, e)) == PAWL_OK && row) {
         read_root(q, a, how, now_us, &b->roots[b->n]);
         b->gone += b->roots[b->n++].go;
     }
-    sqlite3_finalize(q);
+    q_free(q);
     return rc;
 }
 
 /* What was seen to go is read again under the lock, and goes. */
-static enum pawl_rc remove_batch(struct sqlite *sl, const struct pawl_prune_opts *how,
+static enum pawl_rc remove_batch(struct db *db, const struct pawl_prune_opts *how,
                                  int64_t after, int64_t room, struct arena *a, struct batch *b,
                                  struct pawl_pruned *out, struct pawl_error *e)
 {
-    enum pawl_rc rc = sl_begin(sl, e);
+    enum pawl_rc rc = db_begin(db, e);
 
     if (rc != PAWL_OK)
         return rc;
-    rc = read_batch(sl, how, after, room, a, b, e);
+    rc = read_batch(db, how, after, room, a, b, e);
     for (int64_t i = 0; i < b->n && rc == PAWL_OK; i++)
         if (b->roots[i].go)
-            rc = remove_chain(sl, &b->roots[i], out, e);
+            rc = remove_chain(db, &b->roots[i], out, e);
     if (rc == PAWL_OK && fail_point("prune.batch"))
         rc = pawl_fail(e, PAWL_IO, "failpoint prune.batch");
     if (rc == PAWL_OK && b->gone > 0)
-        rc = sl_commit(sl, e);
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     return rc;
 }
 
 /* The roots after *after; *more = there may be further ones. The write lock is everybody's: it is
  * taken only when something goes. */
-static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune_opts *how,
+static enum pawl_rc prune_batch(struct db *db, const struct pawl_prune_opts *how,
                                 int64_t *after, bool *more, struct pawl_pruned *out,
                                 struct pawl_error *e)
 {
@@ -226,13 +225,13 @@ static enum pawl_rc prune_batch(struct sqlite *sl, const struct pawl_prune_opts 
 
     if (b.roots == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = read_batch(sl, how, *after, room, &a, &b, e)) != PAWL_OK)
+    if ((rc = read_batch(db, how, *after, room, &a, &b, e)) != PAWL_OK)
         goto out;
     for (int64_t i = 0; how->dry_run && i < b.n && rc == PAWL_OK; i++)
         if (b.roots[i].go)
-            rc = count_chain(sl, &b.roots[i], out, e);
+            rc = count_chain(db, &b.roots[i], out, e);
     if (!how->dry_run && b.gone > 0)
-        rc = remove_batch(sl, how, *after, room, &a, &b, out, e);
+        rc = remove_batch(db, how, *after, room, &a, &b, out, e);
     if (b.n > 0)
         *after = b.roots[b.n - 1].id;
     *more = b.n > 0;
@@ -243,70 +242,69 @@ out:
 }
 
 /* Would this statement (its first value) find anything? No lock is taken to learn that. */
-static enum pawl_rc finds(struct sqlite *sl, const char *sql, int64_t at_us, int64_t limit,
+static enum pawl_rc finds(struct db *db, const char *sql, int64_t at_us, int64_t limit,
                           int64_t *n, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
     *n = 0;
-    if (sqlite3_prepare_v2(sl->db, sql, -1, &q, NULL) != SQLITE_OK)
-        return sl_fail(sl, e, "prune");
-    sqlite3_bind_int64(q, 1, at_us);
-    sqlite3_bind_int64(q, 2, limit);
-    if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
-        *n = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
+    if ((rc = db_prepare(db, sql, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, at_us);
+    q_int(q, 2, limit);
+    if ((rc = db_row(db, q, &row, e)) == PAWL_OK && row)
+        *n = q_i64(q, 0);
+    q_free(q);
     return rc;
 }
 
 #define OLD_KEYS "FROM pawl_x_key WHERE expires_at_us IS NOT NULL AND expires_at_us <= ?1 LIMIT ?2"
 
-static enum pawl_rc remove_keys(struct sqlite *sl, int64_t now_us, int64_t batch, int64_t *n,
+static enum pawl_rc remove_keys(struct db *db, int64_t now_us, int64_t batch, int64_t *n,
                                 struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
-    enum pawl_rc rc = sl_begin(sl, e);
+    struct query *q = NULL;
+    enum pawl_rc rc = db_begin(db, e);
 
     if (rc != PAWL_OK)
         return rc;
-    if (sqlite3_prepare_v2(sl->db, "DELETE FROM pawl_x_key WHERE (task_id, source, key) IN"
-                           " (SELECT task_id, source, key " OLD_KEYS ")", -1, &q,
-                           NULL) != SQLITE_OK)
-        rc = sl_fail(sl, e, "prune keys");
-    sqlite3_bind_int64(q, 1, now_us);
-    sqlite3_bind_int64(q, 2, batch);
-    if (rc == PAWL_OK)
-        rc = sl_run(sl, q, e);
-    *n = sqlite3_changes64(sl->db);
-    sqlite3_finalize(q);
+    *n = 0;
+    if ((rc = db_prepare(db, "DELETE FROM pawl_x_key WHERE (task_id, source, key) IN"
+                           " (SELECT task_id, source, key " OLD_KEYS ")", &q, e)) == PAWL_OK) {
+        q_int(q, 1, now_us);
+        q_int(q, 2, batch);
+        if ((rc = db_run(db, q, e)) == PAWL_OK)
+            *n = db_changes(db);
+    }
+    q_free(q);
     if (rc == PAWL_OK && *n > 0)
-        rc = sl_commit(sl, e);
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     return rc;
 }
 
-static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune_opts *how,
+static enum pawl_rc prune_keys(struct db *db, const struct pawl_prune_opts *how,
                                struct pawl_pruned *out, struct pawl_error *e)
 {
-    const int64_t now_us = sl->env->wall_us(sl->env->ctx);
+    const int64_t now_us = db->env->wall_us(db->env->ctx);
     const int64_t batch = how->batch > 0 ? how->batch : BATCH_DEFAULT;
     int64_t n = batch;
     enum pawl_rc rc = PAWL_OK;
 
     if (how->dry_run) { /* all at once, beside those of count_chain; -1: without a limit */
-        rc = finds(sl, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, -1, &n, e);
+        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, -1, &n, e);
         if (rc == PAWL_OK)
             out->keys += n;
         return rc;
     }
     while (rc == PAWL_OK && n == batch) {
-        rc = finds(sl, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, batch, &n, e);
+        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, batch, &n, e);
         if (rc == PAWL_OK && n > 0)
-            rc = remove_keys(sl, now_us, batch, &n, e);
+            rc = remove_keys(db, now_us, batch, &n, e);
         if (rc == PAWL_OK)
             out->keys += n;
     }
@@ -314,42 +312,42 @@ static enum pawl_rc prune_keys(struct sqlite *sl, const struct pawl_prune_opts *
 }
 
 /* Blame records older than a day were read long ago. */
-static enum pawl_rc trim_blame(struct sqlite *sl, struct pawl_error *e)
+static enum pawl_rc trim_blame(struct db *db, struct pawl_error *e)
 {
-    const int64_t at_us = sl->env->wall_us(sl->env->ctx) - 86400LL * 1000000;
-    sqlite3_stmt *q = NULL;
+    const int64_t at_us = db->env->wall_us(db->env->ctx) - 86400LL * 1000000;
+    struct query *q = NULL;
     int64_t n = 0;
-    enum pawl_rc rc = finds(sl, "SELECT 1 FROM pawl_x_blame WHERE read_at_us < ?1 LIMIT ?2", at_us,
+    enum pawl_rc rc = finds(db, "SELECT 1 FROM pawl_x_blame WHERE read_at_us < ?1 LIMIT ?2", at_us,
                             1, &n, e);
 
-    if (rc != PAWL_OK || n == 0 || (rc = sl_begin(sl, e)) != PAWL_OK)
+    if (rc != PAWL_OK || n == 0 || (rc = db_begin(db, e)) != PAWL_OK)
         return rc;
-    if ((rc = sl_q(sl, SLQ_BLAME_TRIM, &q, e)) == PAWL_OK) {
-        sqlite3_bind_int64(q, 1, at_us);
-        rc = sl_run(sl, q, e);
+    if ((rc = db_q(db, Q_BLAME_TRIM, &q, e)) == PAWL_OK) {
+        q_int(q, 1, at_us);
+        rc = db_run(db, q, e);
     }
     if (rc == PAWL_OK)
-        rc = sl_commit(sl, e);
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     return rc;
 }
 
-enum pawl_rc sl_prune(struct store *st, const struct pawl_prune_opts *how, struct pawl_pruned *out,
+enum pawl_rc db_prune(struct store *st, const struct pawl_prune_opts *how, struct pawl_pruned *out,
                       struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     int64_t after = 0;
     bool more = true;
     enum pawl_rc rc = PAWL_OK;
 
     memset(out, 0, sizeof *out);
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
     while (more && rc == PAWL_OK)
-        rc = prune_batch(sl, how, &after, &more, out, e);
+        rc = prune_batch(db, how, &after, &more, out, e);
     if (rc == PAWL_OK)
-        rc = prune_keys(sl, how, out, e);
-    return rc != PAWL_OK || how->dry_run ? rc : trim_blame(sl, e);
+        rc = prune_keys(db, how, out, e);
+    return rc != PAWL_OK || how->dry_run ? rc : trim_blame(db, e);
 }

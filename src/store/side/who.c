@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_who.c - who is it, and is it dead? Asked of the kernel: kill(pid, 0) and /proc. */
-#include "store/sqlite/sl_who.h"
+/* who.c - who is it, and is it dead? Asked of the kernel: kill(pid, 0) and /proc. */
+#include "store/side/who.h"
 
 #include <assert.h>
 #include <errno.h>

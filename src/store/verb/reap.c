@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_reap.c - recovery: find workers that are gone, read their last words once, put back their
+/* reap.c - recovery: find workers that are gone, read their last words once, put back their
  * jobs.
  *
  * Keeps: the rows decide who held what; the worker file only says whether it lives and what its
@@ -18,22 +18,22 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "core/rules.h"
-#include "store/sqlite/sl_reap.h"
+#include "store/verb/reap.h"
 
 
 /* A damaged counter must not end whoever recovers the job. */
-static int64_t counter(sqlite3_stmt *q, int col)
+static int64_t counter(struct query *q, int col)
 {
-    const int64_t v = sqlite3_column_int64(q, col);
+    const int64_t v = q_i64(q, col);
 
-    return v < 0 ? 0 : v > SL_COUNTER_MAX ? SL_COUNTER_MAX : v;
+    return v < 0 ? 0 : v > DB_COUNTER_MAX ? DB_COUNTER_MAX : v;
 }
 
-enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, struct job **jobs,
+enum pawl_rc db_rows_of(struct db *db, const char *worker, struct arena *a, struct job **jobs,
                         int64_t **task_ids, size_t *n, struct pawl_error *e)
 {
     const size_t room = 1024;
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = true;
     enum pawl_rc rc;
 
@@ -42,29 +42,29 @@ enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, 
     *task_ids = arena_alloc(a, room * sizeof **task_ids);
     if (*jobs == NULL || *task_ids == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = sl_q(sl, SLQ_ROWS_OF, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, Q_ROWS_OF, &q, e)) != PAWL_OK)
         return rc;
-    sl_text(q, 1, worker);
-    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && *n < room) {
+    q_text(q, 1, worker);
+    while ((rc = db_row(db, q, &row, e)) == PAWL_OK && row && *n < room) {
         struct job *job = &(*jobs)[*n];
 
-        job->id = sqlite3_column_int64(q, 0);
-        memcpy(job->lease_id, sqlite3_column_blob(q, 1), sizeof job->lease_id);
-        job->started_at_us = sqlite3_column_int64(q, 2);
-        (*task_ids)[(*n)++] = sqlite3_column_int64(q, 3);
-        job->queue_id = sqlite3_column_int64(q, 4);
-        job->rank = sqlite3_column_int64(q, 5);
-        job->run_at_us = sqlite3_column_int64(q, 6);
+        job->id = q_i64(q, 0);
+        memcpy(job->lease_id, q_blob_of(q, 1), sizeof job->lease_id);
+        job->started_at_us = q_i64(q, 2);
+        (*task_ids)[(*n)++] = q_i64(q, 3);
+        job->queue_id = q_i64(q, 4);
+        job->rank = q_i64(q, 5);
+        job->run_at_us = q_i64(q, 6);
         job->n.runs = counter(q, 7);
         job->n.failures = counter(q, 8);
         job->n.lost = counter(q, 9);
         job->n.releases = counter(q, 10);
         job->n.snoozes = counter(q, 11);
-        job->suspect = sqlite3_column_int(q, 12) != 0;
+        job->suspect = q_i32(q, 12) != 0;
         job->token = job->n.runs + 1;
         job->max_retries = -1;
     }
-    sqlite3_reset(q);
+    q_reset(q);
     return rc;
 }
 
@@ -72,42 +72,42 @@ enum pawl_rc sl_rows_of(struct sqlite *sl, const char *worker, struct arena *a, 
 static enum pawl_rc policy_of(struct reaper *r, int64_t task_id, struct policy *p, char *name,
                               size_t name_n, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     char why[128];
     enum pawl_rc rc;
 
     policy_defaults(p);
     snprintf(name, name_n, "?");
-    if ((rc = sl_q(r->sl, SLQ_TASK_POLICY, &q, e)) != PAWL_OK)
+    if ((rc = db_q(r->db, Q_TASK_POLICY, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, task_id);
-    if ((rc = sl_row(r->sl, q, &row, e)) != PAWL_OK || !row)
+    q_int(q, 1, task_id);
+    if ((rc = db_row(r->db, q, &row, e)) != PAWL_OK || !row)
         return rc;
-    snprintf(name, name_n, "%s", (const char *)sqlite3_column_text(q, 1));
-    if (sqlite3_column_type(q, 0) != SQLITE_NULL &&
-        !policy_parse(p, (const char *)sqlite3_column_text(q, 0), why, sizeof why))
+    snprintf(name, name_n, "%s", q_str(q, 1));
+    if (!q_is_null(q, 0) &&
+        !policy_parse(p, q_str(q, 0), why, sizeof why))
         rc = pawl_fail(e, PAWL_STORE, "the stored policy of task %s cannot be read: %s", name, why);
-    sqlite3_reset(q);
+    q_reset(q);
     return rc;
 }
 
 /* expires_at and max_retries of the job row, which the running and ready rows do not carry. */
 static enum pawl_rc job_terms(struct reaper *r, struct job *job, struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(r->sl, SLQ_JOB_READ, &q, e)) != PAWL_OK)
+    if ((rc = db_q(r->db, Q_JOB_READ, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    if ((rc = sl_row(r->sl, q, &row, e)) != PAWL_OK || !row)
+    q_int(q, 1, job->id);
+    if ((rc = db_row(r->db, q, &row, e)) != PAWL_OK || !row)
         return rc;
-    job->key = sl_dup(&r->a, q, 3);
-    job->max_retries = sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int(q, 9);
-    job->expires_at_us = sqlite3_column_int64(q, 10);
-    sqlite3_reset(q);
+    job->key = q_dup(&r->a, q, 3);
+    job->max_retries = q_is_null(q, 9) ? -1 : q_i32(q, 9);
+    job->expires_at_us = q_i64(q, 10);
+    q_reset(q);
     return PAWL_OK;
 }
 
@@ -135,24 +135,24 @@ enum pawl_rc reap_place(struct reaper *r, struct job *job, int64_t task_id, enum
     r->out->dropped += s.d.to == PAWL_STATE_DROPPED;
     r->out->charged += how == OUT_LOST;
     r->out->suspects += how == OUT_SUSPECT;
-    return sl_place(r->sl, &s, e);
+    return db_place(r->db, &s, e);
 }
 
 enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, enum outcome how,
                            struct pawl_error *e)
 {
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     enum pawl_rc rc;
 
-    if ((rc = sl_q(r->sl, SLQ_FENCE, &q, e)) != PAWL_OK)
+    if ((rc = db_q(r->db, Q_FENCE, &q, e)) != PAWL_OK)
         return rc;
-    sqlite3_bind_int64(q, 1, job->id);
-    sqlite3_bind_blob(q, 2, job->lease_id, sizeof job->lease_id, SQLITE_STATIC);
-    if ((rc = sl_run(r->sl, q, e)) != PAWL_OK || sqlite3_changes(r->sl->db) != 1)
+    q_int(q, 1, job->id);
+    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
+    if ((rc = db_run(r->db, q, e)) != PAWL_OK || db_changes(r->db) != 1)
         return rc;
     /* The attempt row that follows is ours. Under the old lease it would tell the owner, should it
      * wake and settle, that its own settle had been committed before. */
-    env_bytes(r->sl->env, job->lease_id, sizeof job->lease_id);
+    env_bytes(r->db->env, job->lease_id, sizeof job->lease_id);
     return reap_place(r, job, task_id, how, e);
 }
 
@@ -199,7 +199,7 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
 
     if (peer->life == SIDE_GONE && peer->w->serial != 0)
         return reap_alone(r, peer, e);
-    if ((rc = sl_rows_of(r->sl, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
+    if ((rc = db_rows_of(r->db, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
         return rc;
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
@@ -230,18 +230,18 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
                  (long long)peer->w->pid, peer->w->host, words[peer->life]);
     else
         snprintf(r->why, sizeof r->why, "worker %s %s", peer->id, words[peer->life]);
-    if ((rc = sl_begin(r->sl, e)) != PAWL_OK)
+    if ((rc = db_begin(r->db, e)) != PAWL_OK)
         return rc;
-    const int64_t boot = r->sl->env->boot_us(r->sl->env->ctx);
+    const int64_t boot = r->db->env->boot_us(r->db->env->ctx);
     if (peer->life != SIDE_FROZEN || side_still_frozen(peer, boot))
         rc = reap_rows(r, peer, f, e);
     if (rc == PAWL_OK && fail_point("reap.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
     if (rc == PAWL_OK)
-        rc = sl_commit(r->sl, e);
+        rc = db_commit(r->db, e);
     else
-        sl_rollback(r->sl);
-    sl_leave(r->sl);
+        db_rollback(r->db);
+    db_leave(r->db);
     if (rc == PAWL_OK && fail_point("reap.after"))
         return pawl_fail(e, PAWL_IO, "failpoint reap.after");
     return rc;
@@ -253,23 +253,23 @@ static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n
 {
     char (*files)[SIDE_ID_BYTES] = NULL;
     const size_t room = 2048;
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     size_t files_n = 0;
     bool row = true;
     enum pawl_rc rc;
 
     *n = 0;
-    if ((rc = side_list(&r->sl->side, &r->a, &files, &files_n, e)) != PAWL_OK)
+    if ((rc = side_list(&r->db->side, &r->a, &files, &files_n, e)) != PAWL_OK)
         return rc;
     *ids = arena_alloc(&r->a, room * sizeof **ids);
     if (*ids == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     for (size_t i = 0; i < files_n; i++)
         (*ids)[(*n)++] = files[i];
-    if ((rc = sl_q(r->sl, SLQ_WORKERS, &q, e)) != PAWL_OK)
+    if ((rc = db_q(r->db, Q_WORKERS, &q, e)) != PAWL_OK)
         return rc;
-    while ((rc = sl_row(r->sl, q, &row, e)) == PAWL_OK && row && *n < room) {
-        const char *id = sl_dup(&r->a, q, 0);
+    while ((rc = db_row(r->db, q, &row, e)) == PAWL_OK && row && *n < room) {
+        const char *id = q_dup(&r->a, q, 0);
         bool have = id == NULL;
 
         for (size_t i = 0; i < *n && !have; i++)
@@ -277,7 +277,7 @@ static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n
         if (!have)
             (*ids)[(*n)++] = id;
     }
-    sqlite3_reset(q);
+    q_reset(q);
     return rc;
 }
 
@@ -288,29 +288,29 @@ static enum pawl_rc go_on(struct reaper *r, const char *id, enum pawl_rc rc,
 {
     if (rc != PAWL_STORE && rc != PAWL_BUG)
         return rc;
-    if (log_gate(&r->sl->reap_gate, 60000000))
+    if (log_gate(&r->db->reap_gate, 60000000))
         log_line(LOG_ERROR, "worker.unrecovered", "s:worker", id, "s:why", why->msg, "i:more",
-                 r->sl->reap_gate.swallowed, NULL);
+                 r->db->reap_gate.swallowed, NULL);
     return PAWL_OK;
 }
 
 static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_error *e)
 {
     const struct reap_report before = *r->out;
-    const struct env *env = r->sl->env;
+    const struct env *env = r->db->env;
     struct reap_family family = { .n = 0 };
     struct side_peer peer;
-    enum pawl_rc rc = side_look(&r->sl->side, id, env->boot_us(env->ctx), &peer, e);
+    enum pawl_rc rc = side_look(&r->db->side, id, env->boot_us(env->ctx), &peer, e);
 
     if (rc != PAWL_OK) { /* this one cannot be judged; the store is as it was */
-        side_forget(&r->sl->side, &peer, false);
+        side_forget(&r->db->side, &peer, false);
         return pawl_fail(e, PAWL_BUG, "%s", e != NULL ? e->msg : "");
     }
 
-    if (rc == PAWL_OK && peer.life == SIDE_FROZEN && env->boot_us(env->ctx) < r->sl->judge_at_us)
+    if (rc == PAWL_OK && peer.life == SIDE_FROZEN && env->boot_us(env->ctx) < r->db->judge_at_us)
         peer.life = SIDE_ALIVE; /* we have slept, too: give everybody time to beat */
     if (rc == PAWL_OK && peer.life == SIDE_MISSING &&
-        !side_missing_long(&r->sl->side, id, env->boot_us(env->ctx), r->sl->lease_us))
+        !side_missing_long(&r->db->side, id, env->boot_us(env->ctx), r->db->lease_us))
         peer.life = SIDE_ALIVE; /* so far: it may have lost its file, not its life */
     if (rc == PAWL_OK && peer.life == SIDE_GONE)
         rc = peer.w->parent[0] != '\0' ? reap_orphan(r, &peer, e)
@@ -322,29 +322,29 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
             *r->out = before;
     }
     reap_family_forget(r, &family, rc == PAWL_OK);
-    side_forget(&r->sl->side, &peer, rc == PAWL_OK);
+    side_forget(&r->db->side, &peer, rc == PAWL_OK);
     return rc;
 }
 
 /* After a suspend every beat is old, ours too. Who has slept longer than a lease stamps its own and
  * judges nobody frozen for a lease. */
-static void own_beat_first(struct sqlite *sl)
+static void own_beat_first(struct db *db)
 {
-    const int64_t boot = sl->env->boot_us(sl->env->ctx);
-    struct side_worker *w = sl->side.w;
+    const int64_t boot = db->env->boot_us(db->env->ctx);
+    struct side_worker *w = db->side.w;
 
     if (w == NULL)
         return;
     if (boot - atomic_load(&w->beat_boot_us) > w->lease_us / 2)
-        sl->judge_at_us = boot + w->lease_us;
+        db->judge_at_us = boot + w->lease_us;
     atomic_store(&w->beat_boot_us, boot);
 }
 
-enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct reap_report *out,
+enum pawl_rc db_reap(struct store *st, casualty_fn *judge, void *ctx, struct reap_report *out,
                      struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
+    struct db *db = db_of(st);
+    struct reaper r = { .db = db, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
         .exit_code = -1 };
     struct pawl_error local;
     const char **ids = NULL;
@@ -354,18 +354,16 @@ enum pawl_rc sl_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
     if (e == NULL)
         e = &local;
     memset(out, 0, sizeof *out);
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
-    if ((rc = sl_same_file(sl, e)) != PAWL_OK)
-        return rc;
-    own_beat_first(sl);
+    own_beat_first(db);
     rc = suspects_list(&r, &ids, &n, e);
     for (size_t i = 0; i < n && rc == PAWL_OK; i++)
-        if (strcmp(ids[i], sl->side.id) != 0)
+        if (strcmp(ids[i], db->side.id) != 0)
             rc = go_on(&r, ids[i], look_and_reap(&r, ids[i], e), e);
     arena_free(&r.a);
     if (rc == PAWL_OK && out->workers > 0)
-        side_wake(&sl->side);
+        side_wake(&db->side);
     return rc;
 }
 
@@ -383,27 +381,27 @@ void reap_runner_why(struct reaper *r, const char *what, int end, enum outcome h
         snprintf(r->why, sizeof r->why, "the %s ended by itself, with exit code %d", what, -end);
 }
 
-enum pawl_rc sl_reap_runner(struct store *st, int end, enum outcome how, casualty_fn *judge,
+enum pawl_rc db_reap_runner(struct store *st, int end, enum outcome how, casualty_fn *judge,
                             void *ctx, struct reap_report *out, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
-                        .worker = sl->side.id, .timeout = how == OUT_TIMEOUT };
+    struct db *db = db_of(st);
+    struct reaper r = { .db = db, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
+                        .worker = db->side.id, .timeout = how == OUT_TIMEOUT };
     enum pawl_rc rc;
 
     assert(how == OUT_LOST || how == OUT_TIMEOUT);
-    assert(sl->side.w != NULL && !sl->side.runner);
+    assert(db->side.w != NULL && !db->side.runner);
     memset(out, 0, sizeof *out);
     reap_runner_why(&r, "effect runner", end, how);
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+    if ((rc = db_begin(db, e)) != PAWL_OK)
         return rc;
-    if ((rc = reap_blame(&r, &sl->side.w->blame, 0, e)) == PAWL_OK)
-        rc = sl_commit(sl, e);
+    if ((rc = reap_blame(&r, &db->side.w->blame, 0, e)) == PAWL_OK)
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     arena_free(&r.a);
     if (rc == PAWL_OK)
-        side_blame_clear(&sl->side);
+        side_blame_clear(&db->side);
     return rc;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_pace.h - when pawl must leave the database alone for a moment, so that others get to write.
+/* pace.h - when pawl must leave the database alone for a moment, so that others get to write.
  *
  * Works on shared memory (hints, never truths) and the monotonic clock it is given; sleeps nowhere.
  * The caller holds the side lock, so one process at a time comes here. Numbers from another boot,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_mail.h - slots in memory that all pawl processes of a store share (PATH-pawl/mail), in which
+/* mail.h - slots in memory that all pawl processes of a store share (PATH-pawl/mail), in which
  * one who finds the side lock taken leaves its request for whoever holds it.
  *
  * A slot belongs to whoever set its `who`, until that one clears it. Its state is moved
@@ -46,7 +46,7 @@ struct mail_text {
 struct mail_slot {
     _Atomic uint32_t state;      /* number of the use, nudge, kind; waited for */
     uint32_t bytes;
-    _Atomic uint64_t who;        /* sl_who.h, and a number of the handle; 0: free */
+    _Atomic uint64_t who;        /* who.h, and a number of the handle; 0: free */
     _Atomic int64_t until_us;    /* monotonic: its owner gives up then */
     uint64_t sum;                /* of head and text: torn or not */
     struct mail_answer answer;

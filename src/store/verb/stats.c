@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_stats.c - counts: queues, and the proof counters. One snapshot each. */
+/* stats.c - counts: queues, and the proof counters. One snapshot each. */
 #include <string.h>
 #include "base/err.h"
 #include "base/text.h"
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
-enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e)
+enum pawl_rc db_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct pawl_queue_stat *rows = NULL;
     const size_t room = 4096;
     struct arena a = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     size_t n = 0;
     bool row = true;
     enum pawl_rc rc;
 
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
     if ((rows = arena_alloc(&a, room * sizeof *rows)) == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if (sqlite3_prepare_v2(sl->db,
+    if ((rc = db_prepare(db,
             "SELECT q.name, q.paused, coalesce(w.due, 0), coalesce(w.later, 0), w.oldest,"
             " (SELECT count(*) FROM pawl_x_running r WHERE r.queue_id = q.id),"
             " (SELECT count(*) FROM pawl_x_dead d JOIN pawl_x_job j ON j.id = d.job_id"
@@ -29,58 +29,57 @@ enum pawl_rc sl_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
             "   (SELECT 1 FROM pawl_x_ready r WHERE r.task_id = t.id AND r.queue_id = q.id))"
             " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
             "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
-            "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", -1, &q,
-                NULL) != SQLITE_OK) {
+            "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", &q, e)) != PAWL_OK) {
         arena_free(&a);
-        return sl_fail(sl, e, "queues");
+        return rc;
     }
     const int64_t now = st->env->wall_us(st->env->ctx);
-    sqlite3_bind_int64(q, 1, now);
-    while ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row && n < room) {
+    q_int(q, 1, now);
+    while ((rc = db_row(db, q, &row, e)) == PAWL_OK && row && n < room) {
         struct pawl_queue_stat *s = &rows[n++];
 
-        s->queue = sl_dup(&a, q, 0);
-        s->paused = sqlite3_column_int(q, 1) != 0;
-        s->due = sqlite3_column_int64(q, 2);
-        s->later = sqlite3_column_int64(q, 3);
-        s->oldest_due_at_us = sqlite3_column_int64(q, 4) <= now ? sqlite3_column_int64(q, 4) : 0;
-        s->running = sqlite3_column_int64(q, 5);
-        s->dead = sqlite3_column_int64(q, 6);
-        s->paused_tasks = sl_dup(&a, q, 7);
+        s->queue = q_dup(&a, q, 0);
+        s->paused = q_i32(q, 1) != 0;
+        s->due = q_i64(q, 2);
+        s->later = q_i64(q, 3);
+        s->oldest_due_at_us = q_i64(q, 4) <= now ? q_i64(q, 4) : 0;
+        s->running = q_i64(q, 5);
+        s->dead = q_i64(q, 6);
+        s->paused_tasks = q_dup(&a, q, 7);
     }
-    sqlite3_finalize(q);
+    q_free(q);
     for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
         continue;
     arena_free(&a);
     return rc;
 }
 
-enum pawl_rc sl_queue_known(struct store *st, const char *queue, bool *known, char *near,
+enum pawl_rc db_queue_known(struct store *st, const char *queue, bool *known, char *near,
                             size_t near_n, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     const char *names[1000];
     struct arena a = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     int64_t id = 0;
     bool row = true;
     size_t n = 0;
     enum pawl_rc rc;
 
     *near = '\0';
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
-    rc = sl_queue_id(sl, queue, false, &id, e);
+    rc = db_queue_id(db, queue, false, &id, e);
     *known = id != 0;
-    if (rc != PAWL_OK || *known || (rc = sl_q(sl, SLQ_QUEUE_NAMES, &q, e)) != PAWL_OK)
+    if (rc != PAWL_OK || *known || (rc = db_q(db, Q_QUEUE_NAMES, &q, e)) != PAWL_OK)
         return rc;
-    while (n < 1000 && (rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
-        if ((names[n] = sl_dup(&a, q, 0)) != NULL)
+    while (n < 1000 && (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
+        if ((names[n] = q_dup(&a, q, 0)) != NULL)
             n++;
-    sqlite3_reset(q);
+    q_reset(q);
     const int at = rc == PAWL_OK ? text_nearest(queue, names, n) : -1;
     if (at >= 0)
-        sqlite3_snprintf((int)near_n, near, "%s", names[at]);
+        text_copy(near, near_n, names[at]);
     arena_free(&a);
     return rc;
 }
@@ -118,25 +117,24 @@ static const struct { const char *name, *sql, *help; } stat_table[] = {
 };
 #define STATS_N (sizeof stat_table / sizeof *stat_table)
 
-enum pawl_rc sl_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e)
+enum pawl_rc db_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     int64_t values[STATS_N] = {0};
     struct buf sql = {0};
-    sqlite3_stmt *q = NULL;
+    struct query *q = NULL;
     bool row = false;
     enum pawl_rc rc;
 
-    if (sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK)
+    if ((rc = db_ready(db, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < STATS_N; i++)
         buf_printf(&sql, "%s %s", i == 0 ? "SELECT" : ",", stat_table[i].sql);
-    if (sqlite3_prepare_v2(sl->db, buf_str(&sql), -1, &q, NULL) != SQLITE_OK)
-        rc = sl_fail(sl, e, "stats");
-    else if ((rc = sl_row(sl, q, &row, e)) == PAWL_OK && row)
+    if ((rc = db_prepare(db, buf_str(&sql), &q, e)) == PAWL_OK &&
+        (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
         for (size_t i = 0; i < STATS_N; i++)
-            values[i] = sqlite3_column_int64(q, (int)i);
-    sqlite3_finalize(q);
+            values[i] = q_i64(q, (int)i);
+    q_free(q);
     buf_free(&sql);
     for (size_t i = 0; i < STATS_N && rc == PAWL_OK; i++) {
         const struct pawl_stat s = { stat_table[i].name, values[i], stat_table[i].help };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_reap.h - shared by the two halves of recovery: rows (sl_reap.c) and last words (sl_blame.c).
+/* reap.h - shared by the two halves of recovery: rows (reap.c) and last words (blame.c).
  * */
-#ifndef SL_SL_REAP_H
-#define SL_SL_REAP_H
+#ifndef VERB_REAP_H
+#define VERB_REAP_H
 
-#include "store/sqlite/sl.h"
+#include "store/verb/db.h"
 
 #define SUSPECTED_MAX 10 /* shared deaths of one job before it is charged: nothing is unbounded */
 
 struct reaper {
-    struct sqlite *sl;
+    struct db *db;
     casualty_fn *judge; void *ctx;
     struct reap_report *out;
     struct arena a;
@@ -34,7 +34,7 @@ enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, e
 /* r->why, signal and exit code of a runner that its supervisor saw die. */
 void reap_runner_why(struct reaper *r, const char *what, int end, enum outcome how);
 
-/* sl_crew.c: workers that run one job at a time. hand: what becomes of the one in hand. */
+/* crew.c: workers that run one job at a time. hand: what becomes of the one in hand. */
 enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outcome hand,
                          struct pawl_error *e) PAWL_MUST_USE;
 bool reap_in_hand(const struct side_worker *w); /* it died with a job in hand, or in a commit */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_crew.c - leased jobs that run one at a time: their last words, the runners of a supervisor
+/* crew.c - leased jobs that run one at a time: their last words, the runners of a supervisor
  * that lease by themselves, and what becomes of their jobs.
  *
  * Keeps: of what such a worker held only the job in hand is blamed. What was prepared goes back at
@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/err.h"
-#include "store/sqlite/sl_reap.h"
+#include "store/verb/reap.h"
 
 /* --- last words --- */
 
-void sl_blame_list(struct store *st, const struct job *jobs, size_t n)
+void db_blame_list(struct store *st, const struct job *jobs, size_t n)
 {
-    struct side *s = &sl_of(st)->side;
+    struct side *s = &db_of(st)->side;
 
     if (s->w == NULL)
         return;
@@ -29,26 +29,26 @@ void sl_blame_list(struct store *st, const struct job *jobs, size_t n)
         side_blame_job(s, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
 }
 
-void sl_blame_hand(struct store *st, size_t i)
+void db_blame_hand(struct store *st, size_t i)
 {
-    side_blame_hand(&sl_of(st)->side, (uint32_t)i);
+    side_blame_hand(&db_of(st)->side, (uint32_t)i);
 }
 
-void sl_blame_clear(struct store *st)
+void db_blame_clear(struct store *st)
 {
-    side_blame_clear(&sl_of(st)->side);
+    side_blame_clear(&db_of(st)->side);
 }
 
 /* --- runners --- */
 
-enum pawl_rc sl_crew_join(struct store *st, char *id_out, int *fd, struct pawl_error *e)
+enum pawl_rc db_crew_join(struct store *st, char *id_out, int *fd, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
+    struct db *db = db_of(st);
     struct side_crew *c = NULL;
     enum pawl_rc rc;
 
-    assert(sl->side.w != NULL && !sl->side.runner);
-    rc = side_crew_join(&sl->side, sl->lease_us, st->env->random(st->env->ctx),
+    assert(db->side.w != NULL && !db->side.runner);
+    rc = side_crew_join(&db->side, db->lease_us, st->env->random(st->env->ctx),
                         st->env->boot_us(st->env->ctx), &c, e);
     if (rc != PAWL_OK)
         return rc;
@@ -57,24 +57,24 @@ enum pawl_rc sl_crew_join(struct store *st, char *id_out, int *fd, struct pawl_e
     return PAWL_OK;
 }
 
-enum pawl_rc sl_crew_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
+enum pawl_rc db_crew_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    enum pawl_rc rc = side_attach(&sl->side, id, fd, e);
+    struct db *db = db_of(st);
+    enum pawl_rc rc = side_attach(&db->side, id, fd, e);
 
     if (rc == PAWL_OK)
-        sl->side.w->pid = sl->owner_pid;
+        db->side.w->pid = db->base.owner_pid;
     return rc;
 }
 
-void sl_crew_beat(struct store *st)
+void db_crew_beat(struct store *st)
 {
-    side_beat(&sl_of(st)->side);
+    side_beat(&db_of(st)->side);
 }
 
-void sl_crew_leave(struct store *st, const char *id)
+void db_crew_leave(struct store *st, const char *id)
 {
-    side_crew_leave(&sl_of(st)->side, id);
+    side_crew_leave(&db_of(st)->side, id);
 }
 
 /* --- recovery --- */
@@ -113,7 +113,7 @@ enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outc
     size_t n = 0;
     enum pawl_rc rc;
 
-    if ((rc = sl_rows_of(r->sl, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
+    if ((rc = db_rows_of(r->db, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         enum outcome how = serial_verdict(b, &jobs[i], hand, &begun);
@@ -121,7 +121,7 @@ enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outc
         if (how == OUT_SUSPECT)
             how = reap_shared(&jobs[i]); /* bounded */
         rc = begun ? reap_put_back(r, &jobs[i], tasks[i], how, e)
-                   : sl_unclaim(r->sl, &jobs[i], tasks[i], e);
+                   : db_unclaim(r->db, &jobs[i], tasks[i], e);
     }
     return rc;
 }
@@ -133,13 +133,13 @@ bool reap_in_hand(const struct side_worker *w)
     return phase == BLAME_COMMIT || (phase == BLAME_HAND && w->blame.hand < w->blame.n);
 }
 
-enum pawl_rc sl_reap_crew(struct store *st, const char *id, int end, enum outcome how,
+enum pawl_rc db_reap_crew(struct store *st, const char *id, int end, enum outcome how,
                           casualty_fn *judge, void *ctx, struct reap_report *out,
                           struct pawl_error *e)
 {
-    struct sqlite *sl = sl_of(st);
-    struct side_crew *c = side_crew_find(&sl->side, id);
-    struct reaper r = { .sl = sl, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
+    struct db *db = db_of(st);
+    struct side_crew *c = side_crew_find(&db->side, id);
+    struct reaper r = { .db = db, .judge = judge, .ctx = ctx, .out = out, .signal = -1,
                         .worker = id };
     enum pawl_rc rc;
 
@@ -147,17 +147,17 @@ enum pawl_rc sl_reap_crew(struct store *st, const char *id, int end, enum outcom
     if (c == NULL)
         return pawl_fail(e, PAWL_BUG, "no runner %s of ours", id);
     reap_runner_why(&r, "runner", end, how);
-    if ((rc = sl_begin(sl, e)) != PAWL_OK)
+    if ((rc = db_begin(db, e)) != PAWL_OK)
         return rc;
     if ((rc = reap_serial(&r, &c->w->blame, how, e)) == PAWL_OK)
-        rc = sl_commit(sl, e);
+        rc = db_commit(db, e);
     else
-        sl_rollback(sl);
-    sl_leave(sl);
+        db_rollback(db);
+    db_leave(db);
     arena_free(&r.a);
     if (rc == PAWL_OK) {
         atomic_store(&c->w->blame.phase, BLAME_IDLE);
-        side_wake(&sl->side);
+        side_wake(&db->side);
     }
     return rc;
 }
@@ -167,8 +167,8 @@ enum pawl_rc sl_reap_crew(struct store *st, const char *id, int end, enum outcom
 enum pawl_rc reap_family_find(struct reaper *r, const char *parent, struct reap_family *f,
                               struct pawl_error *e)
 {
-    const int64_t boot_us = r->sl->env->boot_us(r->sl->env->ctx);
-    struct side *s = &r->sl->side;
+    const int64_t boot_us = r->db->env->boot_us(r->db->env->ctx);
+    struct side *s = &r->db->side;
     char (*ids)[SIDE_ID_BYTES] = NULL;
     size_t n = 0;
     enum pawl_rc rc = side_list(s, &r->a, &ids, &n, e);
@@ -210,7 +210,7 @@ enum pawl_rc reap_family_rows(struct reaper *r, const struct reap_family *f, siz
 void reap_family_forget(struct reaper *r, struct reap_family *f, bool unlink_them)
 {
     for (size_t i = 0; i < f->n; i++)
-        side_forget(&r->sl->side, &f->peer[i], unlink_them);
+        side_forget(&r->db->side, &f->peer[i], unlink_them);
     f->n = 0;
 }
 
@@ -219,11 +219,11 @@ void reap_family_forget(struct reaper *r, struct reap_family *f, bool unlink_the
 enum pawl_rc reap_orphan(struct reaper *r, struct side_peer *peer, struct pawl_error *e)
 {
     struct side_peer parent;
-    enum pawl_rc rc = side_look(&r->sl->side, peer->w->parent,
-                                r->sl->env->boot_us(r->sl->env->ctx), &parent, e);
+    enum pawl_rc rc = side_look(&r->db->side, peer->w->parent,
+                                r->db->env->boot_us(r->db->env->ctx), &parent, e);
 
     if (rc == PAWL_OK && parent.life != SIDE_MISSING && parent.life != SIDE_OLD_BOOT)
         peer->life = SIDE_ALIVE;
-    side_forget(&r->sl->side, &parent, false);
+    side_forget(&r->db->side, &parent, false);
     return rc;
 }

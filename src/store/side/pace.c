@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_pace.c - gaps for foreign writers.
+/* pace.c - gaps for foreign writers.
  *
  * Why: SQLite's write lock does not queue. A foreign writer with a busy timeout looks for it 0, 1,
  *      3, 8, 18, 33, 53, 78, 103, 128, 178, 228 ms after its first try, then every 100 ms. A pawl
@@ -12,7 +12,7 @@
  *      looks at 3, 8 and 18 ms at least one meets the pause, whatever the phase.
  */
 #include <assert.h>
-#include "store/sqlite/sl_pace.h"
+#include "store/side/pace.h"
 
 #define WINDOW_US 225000
 #define GAP_US 30000

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_side.c - the side directory: whose turn it is to write, and who is alive.
+/* side.c - the side directory: whose turn it is to write, and who is alive.
  *
  * Keeps: kernel locks decide, shared memory only hints. A process that is killed leaves a free
  * lock;
@@ -23,8 +23,8 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
-#include "store/sqlite/sl_side.h"
-#include "store/sqlite/sl_who.h"
+#include "store/side/side.h"
+#include "store/side/who.h"
 
 static int64_t mono_us(void)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sl_mail.c - the slots: words that are compared and set, texts that are copied and checked.
+/* mail.c - the slots: words that are compared and set, texts that are copied and checked.
  *
  * Keeps: no call here waits, but mail_wait; none believes a length or a text that it has not
  *        checked in a copy of its own.
  */
-#include "store/sqlite/sl_mail.h"
+#include "store/side/mail.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "core/limits.h"
-#include "store/sqlite/sl_who.h"
+#include "store/side/who.h"
 
 #define MAIL_MAGIC 0x5041574c4d414c31ULL /* "PAWLMAL1" */
 #define MAIL_NULL UINT32_MAX

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* db.c - the few calls of db.h that are no call of the engine. */
+#include <string.h>
+#include "store/verb/db.h"
+
+void q_text(struct query *q, int i, const char *s)
+{
+    q_text_n(q, i, s, s != NULL ? strlen(s) : 0);
+}
+
+void q_free(struct query *q)
+{
+    if (q != NULL)
+        q->ops->free(q);
+}
+
+char *q_dup(struct arena *a, struct query *q, int col)
+{
+    const char *s = q_str(q, col);
+
+    return s == NULL ? NULL : arena_dup(a, s, (size_t)q_bytes(q, col));
+}
