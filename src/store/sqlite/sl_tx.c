@@ -16,6 +16,8 @@
 #include "store/sqlite/sl_combine.h"
 
 #define WAL_FRAMES_MAX 900       /* checkpoint from here on: the log stays under 1,000 pages */
+#define WAL_FRAMES_FIRM 4000     /* from here on, wait for readers: those of a look are short */
+#define READERS_US 20000
 #define WAL_BYTES_SHRINK (8 << 20)
 #define WAL_BYTES_WARN (64 << 20)
 
@@ -162,20 +164,25 @@ void sl_rollback(struct sqlite *sl)
 }
 
 /* Passive while the side lock keeps pawl's writers out: everything is copied, and the next writer
- * starts the log anew, in place. With an SQLite that has the WAL-reset fault, TRUNCATE under the
- * write lock is the shape without the race. */
+ * starts the log anew, in place. That takes a moment in which nobody reads. Where people look all
+ * the time there may be none for long: a log that has grown is waited for, a little. With an SQLite
+ * that has the WAL-reset fault, TRUNCATE under the write lock is the shape without the race. */
 enum pawl_rc sl_checkpoint(struct sqlite *sl, bool truncate, struct pawl_error *e)
 {
     int log_n = 0, done_n = 0;
+    const bool firm = sl->wal_frames >= WAL_FRAMES_FIRM;
     const int mode = truncate || sl_wal_risk() ? SQLITE_CHECKPOINT_TRUNCATE
-                                               : SQLITE_CHECKPOINT_PASSIVE;
+                   : firm ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE;
 
     assert(!sl->d.in_tx && sl->d.side.held);
     sl->busy_until_us = sl->d.env->mono_us(sl->d.env->ctx) + (mode == SQLITE_CHECKPOINT_PASSIVE ? 0
-                                                          : 20000);
+                                                          : READERS_US);
     const int code = sqlite3_wal_checkpoint_v2(sl->db, NULL, mode, &log_n, &done_n);
-    if (code == SQLITE_BUSY) /* a reader or writer is in the way: the next one tries again */
+    if (code == SQLITE_BUSY) { /* a reader or writer is in the way: the next one tries again */
+        if (firm) /* but who waits must not do so at every commit */
+            sl->ckpt_at = sl->wal_frames + WAL_FRAMES_MAX;
         return PAWL_OK;
+    }
     if (code != SQLITE_OK)
         return sl_fail(sl, e, "checkpoint");
     /* A pinned log cannot be reset: do not pay a sync for every commit then. */
