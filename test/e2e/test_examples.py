@@ -21,8 +21,8 @@ DIFFERS = (
     (re.compile(r"^(  worker +)[0-9a-f]{16}$", re.M), r"\1WORKER"),
     (re.compile(r"^(  host +)\S+$", re.M), r"\1HOST"),
     (re.compile(r"^(  build +)\S+$", re.M), r"\1BUILD"),
-    (re.compile(r"^(  took +)[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
-    (re.compile(r"\b(done in )[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
+    (re.compile(r"^(  took +)(under )?[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
+    (re.compile(r"\b(done in )(under )?[0-9.]+(us|ms|s)$", re.M), r"\1DURATION"),
 )
 
 
