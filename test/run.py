@@ -19,6 +19,7 @@ Nothing is written into the source tree. Exit 1 if a test failed, or if none ran
 import argparse
 import ctypes
 import faulthandler
+import importlib
 import importlib.util
 import io
 import json
@@ -171,6 +172,9 @@ def prctl(option, value):
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("PAWL_", "CK_")) or k in ("PAWL_NODE", "PAWL_CACHE")}
+    for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER":
+        if name in os.environ and not test.label: # once is enough: it is the same engine
+            env[name] = os.environ[name]
     env.update(PAWL_TEST_SLOW=os.environ.get("PAWL_TEST_SLOW", "1"),
                PAWL_BIN=os.path.join(test.build_dir, "pawl"), PAWL_BUILD_DIR=test.build_dir,
                TMPDIR=tmp, HOME=tmp, LC_ALL="C.UTF-8", TZ="UTC", PYTHONDONTWRITEBYTECODE="1",
@@ -558,6 +562,25 @@ def link_mode(build_dir):
         return "unknown"
 
 
+def start_server(report):
+    """A private PostgreSQL for all tests that want one; None, and why: half of the store suites
+    is left out then, and each Python test that needs it says so."""
+    os.environ.pop("PAWL_TEST_PG", None)
+    if not os.path.exists(os.path.join(TOP, "test", "e2e", "pgkit.py")):
+        return None                              # a tree without tests that want one
+    sys.path.insert(0, os.path.join(TOP, "test", "e2e"))
+    try:
+        pgkit = importlib.import_module("pgkit")
+        server = pgkit.Cluster()
+    except unittest.SkipTest as why:
+        print("no PostgreSQL: %s" % why, flush=True)
+        report.results.append(("the store suites on PostgreSQL", "skipped", str(why)))
+        return None
+    os.environ.update(PAWL_TEST_PG=server.dir, PAWL_TEST_PG_USER=pgkit.SUPERUSER)
+    print("testing with PostgreSQL %s" % server.version, flush=True)
+    return server
+
+
 def main():
     p = argparse.ArgumentParser(description="Run the tests.")
     p.add_argument("names", nargs="*", metavar="NAME", help="only tests whose name contains it")
@@ -589,7 +612,12 @@ def main():
             report.results.append((name, "failed", why))
     with tempfile.TemporaryDirectory(prefix="pawl-test-") as base:
         tempfile.tempdir = base
-        run_all(tests, max(1, opts.jobs), report)
+        server = start_server(report)
+        try:
+            run_all(tests, max(1, opts.jobs), report)
+        finally:
+            if server is not None:
+                server.remove()
     return report.close()
 
 

@@ -100,8 +100,10 @@ void cli_warn(struct cli *c, const char *fmt, ...) __attribute__((format(printf,
  * Returns 0 (c->conf may be NULL without need) or the exit code, printed. */
 int cli_conf(struct cli *c, bool need);
 /* Which store: --db, else $PAWL_DB, else db of the config, else sqlite:pawl.db. Returns 0 (*url
- * lives in the arena) or the exit code, printed. A postgresql:// store is refused here. */
+ * lives in the arena) or the exit code, printed. */
 int cli_url(struct cli *c, const char **url);
+/* The store as it may be shown: a path, or a URL without its password. */
+const char *cli_store(struct cli *c, const char *url);
 /* Open the store by cli_url into c->pawl: 0, or the exit code, printed ("no store at ...: 69"). */
 int cli_open(struct cli *c);
 /* For verbs that open a store themselves: cli_fail, with the advice for NOSTORE and OLDER. */

@@ -101,8 +101,8 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
     struct buf b = {0};
 
     if (strncmp(path, "postgresql:", 11) == 0 || strncmp(path, "postgres:", 9) == 0) {
-        return parse_bad(p, it->line,
-                         "db = %.80s: PostgreSQL is not in this version; use sqlite:PATH", path);
+        p->c->db = arena_strdup(&p->c->arena, path);
+        return p->c->db != NULL ? PAWL_OK : parse_nomem(p);
     }
     if (strchr(path, '\n') != NULL) {
         return parse_bad(p, it->line, "db has several lines; write one sqlite:PATH");
@@ -111,7 +111,8 @@ static enum pawl_rc set_db(struct parse *p, const struct ini_item *it)
         path += 7;
     } else if (n < 4 || strcmp(path + n - 3, ".db") != 0 || scheme) {
         return parse_bad(p, it->line,
-                         "db = %.80s: must be sqlite:PATH, or a path ending in .db",
+                         "db = %.80s: must be sqlite:PATH, a path ending in .db, or"
+                         " postgresql://...",
                          path);
     }
     if (path[0] == '\0' || path[0] == ':' || strncmp(path, "file:", 5) == 0) {

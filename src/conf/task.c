@@ -118,8 +118,7 @@ static enum pawl_rc add_sql(struct section *s, const struct ini_item *it)
     if (rc != PAWL_OK) return parse_bad(p, it->line, "sql: %s", why.msg);
     if (q->scan.dollar_quotes) {
         return parse_bad(p, it->line,
-                         "sql: $tag$ strings are PostgreSQL's, which is not in this version; write "
-                         "'...' with '' for a quote");
+                         "sql: $tag$ strings are not read here; write '...' with '' for a quote");
     }
     q->line = it->line;
     q->text = arena_dup(&p->c->arena, text, q->scan.end);

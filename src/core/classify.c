@@ -5,6 +5,8 @@
  */
 #include "core/rules.h"
 
+#include <string.h>
+
 #include <assert.h>
 
 static bool has(const uint64_t set[4], int code) { return set[code / 64] >> (code % 64) & 1; }
@@ -79,9 +81,41 @@ static const struct sqlite_rule {
     { LITE_AUTH, OUT_PERMANENT, true }, { LITE_RANGE, OUT_PERMANENT, true },
 };
 
-enum outcome classify_sqlite(int code, bool *pinned)
+/* SQLSTATE classes and codes (PostgreSQL's documentation, Appendix A), the longest that fits. */
+static const struct { const char *state; enum outcome out; bool pinned; } state_rules[] = {
+    { "57014", OUT_TIMEOUT, true },    /* only our hard limit cancels */
+    { "55P03", OUT_TRANSIENT, true },  /* a lock was not to be had: the statement's doing */
+    { "25P02", OUT_TRANSIENT, false }, /* an earlier statement had failed */
+    { "40P01", OUT_TRANSIENT, false }, { "42501", OUT_PERMANENT, true },
+    { "57P", OUT_TRANSIENT, false },   { "08", OUT_TRANSIENT, false },
+    { "40", OUT_TRANSIENT, false },    { "53", OUT_TRANSIENT, false },
+    { "55", OUT_TRANSIENT, true },     { "57", OUT_TRANSIENT, false },
+    { "58", OUT_TRANSIENT, false },    { "XX", OUT_TRANSIENT, false },
+    { "25", OUT_MISUSE, true },        { "2D", OUT_MISUSE, true }, /* it ended the transaction */
+    { "3B", OUT_MISUSE, true },
+    { "", OUT_PERMANENT, true },       /* data, constraints, syntax, names */
+};
+
+static enum outcome classify_state(int code, bool *pinned)
+{
+    char state[6] = "";
+
+    for (int i = 4; i >= 0; i--, code /= 36)
+        state[i] = (char)(code % 36 < 10 ? '0' + code % 36 : 'A' + code % 36 - 10);
+    for (size_t i = 0;; i++) {
+        const size_t n = strlen(state_rules[i].state);
+
+        if (strncmp(state, state_rules[i].state, n) != 0) continue;
+        if (pinned != NULL) *pinned = state_rules[i].pinned;
+        return state_rules[i].out;
+    }
+}
+
+enum outcome classify_sql(int code, bool *pinned)
 {
     const struct sqlite_rule *hit = NULL;
+
+    if (code > 0xffff) return classify_state(code, pinned);
 
     for (size_t i = 0; i < sizeof sqlite_rules / sizeof *sqlite_rules && hit == NULL; i++)
         if (sqlite_rules[i].code == code) hit = &sqlite_rules[i];

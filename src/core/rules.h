@@ -22,11 +22,13 @@ int64_t snooze_delay_us(int64_t asked_us, const struct env *env);
 enum outcome classify_exit(int code, const struct policy *p);
 /* HTTP status of a push -> outcome (2xx done, 202 done for now, 3xx permanent). */
 enum outcome classify_http(int status);
-/* Extended SQLite result code of a user's statement -> outcome: BUSY, LOCKED, FULL, IOERR, NOMEM,
+/* Native code of a user's statement -> outcome. Beyond 65535 it is an SQLSTATE, read as a number to
+ * base 36: 40, 53, 57, 08 transient; 22, 23, 42 permanent; 57014 timeout; 25 misuse. Else SQLite's
+ * extended result code: BUSY, LOCKED, FULL, IOERR, NOMEM,
  * INTERRUPT(timeout), CANTOPEN, PROTOCOL, SCHEMA transient; CONSTRAINT, MISMATCH, ERROR, RANGE,
  * TOOBIG, AUTH, READONLY permanent. *pinned (may be NULL): false if the fault is the store's, not
  * this job's (FULL, IOERR, BUSY, NOMEM...): the batch is rerun and nothing is charged. */
-enum outcome classify_sqlite(int code, bool *pinned);
+enum outcome classify_sql(int code, bool *pinned);
 /* The worse of two outcomes (a verdict and an exit code): PERMANENT > TRANSIENT > SNOOZE > DONE. */
 enum outcome outcome_worse(enum outcome a, enum outcome b);
 

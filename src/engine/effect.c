@@ -237,7 +237,7 @@ static enum pawl_rc blame_alone(struct effect *ef, struct store *st, struct effe
     size_t n = 0;
 
     if (f->outcome == OUT_DONE || f->outcome == OUT_STALE || f->error == NULL) {
-        f->outcome = cause->rc == PAWL_SQL ? classify_sqlite(cause->native, NULL) : OUT_MISUSE;
+        f->outcome = cause->rc == PAWL_SQL ? classify_sql(cause->native, NULL) : OUT_MISUSE;
         f->error = arena_strdup(&ef->arena, cause->msg);
         f->error_bytes = f->error != NULL ? strlen(f->error) : 0;
     }

@@ -287,7 +287,12 @@ enum pawl_rc leased_adopt(struct leased *l, struct store *st, const struct job *
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         struct slot *s = a_free_slot(l);
 
-        assert(s != NULL);
+        /* One whose settle met a conflict has kept its slot: the next turn puts back what is leased
+         * to us and in none, at no cost. */
+        if (s == NULL) {
+            l->in_doubt = true;
+            continue;
+        }
         if (adopt(l, s, &jobs[i])) {
             rc = admit(l, st, s, e);
         } else {
@@ -340,6 +345,14 @@ enum pawl_rc leased_refresh(struct leased *l, struct store *st, size_t *lost_n,
     enum pawl_rc rc = store_held(st, ids, LIMIT_CONCURRENCY + 1, &n, e);
 
     *lost_n = 0;
+    /* Leased to us and in no slot: a claim that was thought not to have been committed. */
+    for (size_t k = 0; k < n && rc == PAWL_OK && !l->in_doubt; k++) {
+        bool known = false;
+
+        for (size_t i = 0; i < l->n && !known; i++)
+            known = l->slots[i].phase != SLOT_FREE && l->slots[i].job.id == ids[k];
+        l->in_doubt = !known;
+    }
     for (size_t i = 0; i < l->n && rc == PAWL_OK; i++) {
         struct slot *s = &l->slots[i];
         bool held = s->phase == SLOT_FREE || s->lost;

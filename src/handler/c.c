@@ -185,7 +185,7 @@ static bool excused(struct c_run *r, int ret, struct finding *f, bool *pinned)
 {
     const bool own_word = r->timed_out
         || (r->failed_rc == PAWL_SQL && (r->failed_native & 0xff) == NATIVE_CONSTRAINT
-            && classify_sqlite(r->failed_native, NULL) != OUT_MISUSE);
+            && classify_sql(r->failed_native, NULL) != OUT_MISUSE);
     const bool claims = ret == PAWL_DONE || ret == PAWL_STALE;
 
     if (!claims && r->failed != NULL && own_word) return true;

@@ -167,7 +167,7 @@ static enum pawl_outcome outcome(struct pawl_run *run, const struct pawl_error *
     }
     if (e->rc == PAWL_FENCED) return PAWL_RETRY;
     if (e->rc != PAWL_SQL) return PAWL_FAIL;
-    switch (classify_sqlite(e->native, NULL)) {
+    switch (classify_sql(e->native, NULL)) {
     case OUT_TRANSIENT: case OUT_TIMEOUT: return PAWL_RETRY;
     default: return PAWL_FAIL;
     }

@@ -115,7 +115,7 @@ static enum pawl_rc open_statements(struct sql_task *t, struct store *st, const 
         if (rc != PAWL_OK) {
             bool pinned = false;
             /* Whoever starts us wrote it into the configuration: that is what must change. */
-            if (rc == PAWL_SQL) (void)classify_sqlite(e->native, &pinned);
+            if (rc == PAWL_SQL) (void)classify_sql(e->native, &pinned);
             if (pinned) e->rc = PAWL_CONFIG;
             return pawl_wrap(e, "%s:%d: task %s, statement %zu", conf->path, c->line, t->conf->name,
                              i + 1);
@@ -303,7 +303,7 @@ static void judge_failure(struct run *r, struct store *st, size_t i, enum pawl_r
 
     *pinned = false;
     if (rc == PAWL_SQL) {
-        outcome = classify_sqlite(e->native, pinned);
+        outcome = classify_sql(e->native, pinned);
         if (outcome == OUT_TIMEOUT && stopped) {
             outcome = OUT_RELEASED;
             *pinned = false;
@@ -324,6 +324,7 @@ static void judge_failure(struct run *r, struct store *st, size_t i, enum pawl_r
     }
 }
 
+/* changed NULL: how many rows it touches decides nothing. */
 static bool run_statement(struct run *r, struct store *st, size_t i, const volatile int *stop,
                           int64_t *changed, bool *pinned)
 {
@@ -378,7 +379,9 @@ void sql_task_run(struct sql_task *t, struct store *st, const struct policy *p,
         int64_t limit_us = p->hard_limit_us;
         store_deadline(st, limit_us > 0 ? env->mono_us(env->ctx) + limit_us : 0, stop);
         for (size_t i = 0; i < t->st_n && fine; i++) {
-            fine = run_statement(&r, st, i, stop, &changed, pinned);
+            const bool asked = i + 1 == t->st_n && p->zero_rows != ZERO_DONE;
+
+            fine = run_statement(&r, st, i, stop, asked ? &changed : NULL, pinned);
         }
         store_deadline(st, 0, NULL);
     }

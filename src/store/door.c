@@ -363,7 +363,8 @@ enum pawl_rc store_maintain(struct store *st, struct pawl_error *e)
 
 void store_stmt_free(struct store_stmt **s)
 {
-    sqlite_stmt_free(s);
+    if (s != NULL && *s != NULL)
+        ((struct stmt_head *)(void *)*s)->free(s);
 }
 
 enum pawl_rc store_reap_crew(struct store *st, const char *id, int end, enum outcome how,

@@ -130,6 +130,14 @@ enum pawl_rc sqlite_store_init(const char *path, const struct store_opts *o, boo
                                struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc sqlite_store_open(const char *path, const struct store_opts *o, struct store **out,
                                struct pawl_error *e) PAWL_MUST_USE;
-void sqlite_stmt_free(struct store_stmt **s);
+/* What every engine's struct store_stmt begins with. */
+struct stmt_head { void (*free)(struct store_stmt **); };
+
+void postgres_engine(char *buf, size_t n);
+/* url: a libpq connection URI. */
+enum pawl_rc postgres_store_init(const char *url, const struct store_opts *o, bool *created,
+                                 struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc postgres_store_open(const char *url, const struct store_opts *o, struct store **out,
+                                 struct pawl_error *e) PAWL_MUST_USE;
 
 #endif

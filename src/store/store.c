@@ -22,17 +22,13 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
         *path = url + 7;
     else if (url[word_n] == ':' && word_n > 0 && strncmp(url, "postgres", 8) != 0)
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": unknown scheme \"%.*s:\"; give"
-                         " sqlite:PATH, or a path ending in .db", url,
+                         " sqlite:PATH, a path ending in .db, or postgresql://...", url,
                          (int)(word_n < 20 ? word_n : 20), url);
     else if (n > 3 && strcmp(url + n - 3, ".db") == 0)
         *path = url;
-    else if (strncmp(url, "postgres://", 11) == 0 || strncmp(url, "postgresql://", 13) == 0)
-        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": PostgreSQL is not in this version; use"
-                         " sqlite:PATH", url);
     else
-        return pawl_fail(e, PAWL_BADARG,
-                         "store \"%.200s\": give sqlite:PATH, or a path ending in .db",
-                         url);
+        return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": give sqlite:PATH, a path ending in .db,"
+                         " or postgresql://...", url);
     if (strcmp(*path, ":memory:") == 0)
         return pawl_fail(e, PAWL_BADARG, "store \"%.200s\": a store is a file, for many processes;"
                          " for tests use pawl_open_temp()", url);
@@ -44,25 +40,41 @@ static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_
     return PAWL_OK;
 }
 
+static bool is_postgres(const char *url)
+{
+    return strncmp(url, "postgres://", 11) == 0 || strncmp(url, "postgresql://", 13) == 0;
+}
+
 void store_engine(char *buf, size_t n)
 {
     sqlite_engine(buf, n);
+    const size_t at = strlen(buf);
+    if (n - at > 2) {
+        memcpy(buf + at, ", ", 3);
+        postgres_engine(buf + at + 2, n - at - 2);
+    }
 }
 
 enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e)
 {
     const char *path = NULL;
-    enum pawl_rc rc = engine_path(o->url, &path, e);
+    enum pawl_rc rc;
 
+    if (is_postgres(o->url))
+        return postgres_store_init(o->url, o, created, e);
+    rc = engine_path(o->url, &path, e);
     return rc == PAWL_OK ? sqlite_store_init(path, o, created, e) : rc;
 }
 
 enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct pawl_error *e)
 {
     const char *path = NULL;
-    enum pawl_rc rc = engine_path(o->url, &path, e);
+    enum pawl_rc rc;
 
     *out = NULL;
+    if (is_postgres(o->url))
+        return postgres_store_open(o->url, o, out, e);
+    rc = engine_path(o->url, &path, e);
     return rc == PAWL_OK ? sqlite_store_open(path, o, out, e) : rc;
 }
 

@@ -238,7 +238,9 @@ struct sql_value {
 enum pawl_rc store_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
                                 struct pawl_error *e) PAWL_MUST_USE;
 void store_stmt_free(struct store_stmt **s);
-/* Bind by name, run to the end, reset. rows (may be NULL): gets a JSON array of objects, at most
+/* changed NULL, and no rows: nobody waits for what it comes to. It may then run later in the open
+ * transaction; should it fail, the commit does, and the batch runs again job by job.
+ * Bind by name, run to the end, reset. rows (may be NULL): gets a JSON array of objects, at most
  * rows_max bytes (TOOBIG). *changed: rows changed, or rows returned by a statement that only reads.
  * SQL: native = extended code; the transaction may be gone (store_effect_alive). */
 enum pawl_rc store_stmt_run(struct store *st, struct store_stmt *s, const struct sql_value *v,

@@ -173,9 +173,10 @@ static void beat(struct sup *s, int64_t now_us)
         s->refresh_at_us = 0;
     }
     if (!store_worker_beat(s->st) && s->rc == PAWL_OK) {
-        s->rc = pawl_fail(s->e, PAWL_IO, "the store's side directory was removed while this worker"
-                          " ran: it gives its jobs back; start it again");
-        drain_begin(s, "the side directory was removed", now_us);
+        s->rc = pawl_fail(s->e, PAWL_IO, "others have taken this worker for dead (its side"
+                          " directory was removed, or its beats came too late): it gives its jobs"
+                          " back; start it again");
+        drain_begin(s, "others have taken it for dead", now_us);
     }
     s->beaten_boot_us = boot_us;
     s->beat_at_us = now_us + s->lease_us / 3;

@@ -56,6 +56,7 @@ static char *absolute_url(const char *url)
     char cwd[PATH_MAX];
     char *out;
 
+    if (strncmp(url, "postgres", 8) == 0) return strdup(url);
     buf_puts(&b, scheme);
     if (path[0] != '/' && getcwd(cwd, sizeof cwd) != NULL) buf_printf(&b, "%s/", cwd);
     buf_puts(&b, path);

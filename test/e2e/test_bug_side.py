@@ -82,7 +82,8 @@ class TakenAway(SideTest):
         take()
         second = self.worker()
         self.assertEqual(first.wait(20 * SLOW), 74, self.log(first))
-        self.assertIn("side directory was removed", self.log(first))
+        self.assertIn("others have taken this worker for dead (its side directory was removed",
+                      self.log(first))
         self.touch("go")
         self.wait_state(job, "done")
         self.wait_until(lambda: self.job(early)["state"] in ("done", "dropped"), 15, "its end")

@@ -48,7 +48,7 @@ class Frame(PawlTest):
 
     def test_version(self):
         self.assertRegex(self.ok("--version"), r"^pawl \d+\.\d+\.\d+ \(\S+\), SQLite 3\.\S+ "
-                         r"\((bundled|the system's)\)\n$")
+                         r"\((bundled|the system's)\), libpq \d+\.\d+\n$")
 
     def test_no_verb_is_usage(self):
         self.fails(64, says="say what to do")
@@ -129,8 +129,12 @@ class Frame(PawlTest):
             self.assertTrue(os.path.exists(os.path.join(self.dir, name)), name)
 
     def test_stores_that_cannot_be(self):
-        self.fails(64, "jobs", "--db", "postgresql://h/d", says="not in this version")
-        self.fails(64, "jobs", "--db", "postgres://h/d", says="not in this version")
+        for url in ("postgresql://u:secret@127.0.0.1:1/d",
+                    "postgres://127.0.0.1:1/d?password=secret"):
+            done = self.pawl("jobs", "--db", url)
+            self.assertEqual(done.code, 74, done)
+            self.assertIn("cannot connect to PostgreSQL", done.err)
+            self.assertNotIn("secret", done.err)
         self.fails(64, "jobs", "--db", "mysql:x", says="not a store; give sqlite:PATH")
         self.fails(64, "jobs", "--db", "sqlite:", says="not a store")
         self.fails(78, "jobs", "-c", "nowhere.conf", env={**self.env(), "PAWL_DB": ""},

@@ -213,7 +213,7 @@ class Installed(Library):
         if how == "shared":
             words += self.flags("--libs") + ["-Wl,-rpath," + self.lib]
         else:
-            words += [os.path.join(self.lib, "libpawl.a"), "-lsqlite3", "-lpthread"]
+            words += [os.path.join(self.lib, "libpawl.a"), "-lsqlite3", "-lpq", "-lpthread"]
         self.ok(*words)
         loaded = self.ok("ldd", out)
         self.assertEqual("libpawl.so.0" in loaded, how == "shared")
@@ -275,7 +275,7 @@ int main(void)
             program = self.build(["cc", "-std=c17"], "c", source, how)
             done = run(program, cwd=tempfile.mkdtemp(dir=self.dir))
             self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertRegex(done.stdout, r"^SQLite 3\.\S+ \(the system's\), 3\n$")
+            self.assertRegex(done.stdout, r"^SQLite 3\.\S+ \(the system's\), libpq \d+\.\d+, 3\n$")
 
 
 class Written(Library):
@@ -321,7 +321,8 @@ int main(int argc, char **argv)
 }
 """
         done = self.compile(self.PRELUDE + "\n".join(blocks) + main, *sanitizer(),
-                            os.path.join(BUILD, "libpawl.a"), "-lsqlite3", "-lpthread")
+                            os.path.join(BUILD, "libpawl.a"), "-lsqlite3", "-lpq",
+                            "-lpthread")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_readme_compiles(self):

@@ -15,6 +15,15 @@ static int64_t boot_us(void *ctx)
 }
 static uint64_t random64(void *ctx) { (void)ctx; return env_real()->random(env_real()->ctx); }
 
+const struct fx_kind *const fx_kinds[] = { &fx_sqlite, &fx_postgres };
+
+int fx_kinds_n(void)
+{
+    const char *server = getenv("PAWL_TEST_PG");
+
+    return server != NULL && *server != '\0' ? 2 : 1;
+}
+
 static struct store_opts opts(struct fx *f)
 {
     /* accept_wal_risk: the suite also runs with the distribution's SQLite, one writer at a time. */
@@ -29,7 +38,7 @@ void fx_begin(struct fx *f, int kind)
 
     log_setup(&quiet);
     memset(f, 0, sizeof *f);
-    f->kind = &fx_kinds[kind];
+    f->kind = fx_kinds[kind];
     snprintf(f->dir, sizeof f->dir, "%s/fxXXXXXX", tmp != NULL && *tmp != '\0' ? tmp : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(f->dir));
     f->kind->place(f);
@@ -113,6 +122,7 @@ void fx_end(struct fx *f)
     fx_check(f);
     fx_shut(f);
     arena_free(&f->arena);
+    if (f->kind->remove != NULL) f->kind->remove(f);
     fx_remove(f->dir);
 }
 
@@ -276,7 +286,7 @@ static void handle(void *ctx, struct store *st, const struct lane_task *t, const
         ck_assert_msg(store_stmt_prepare(st, sql, &f->ledger, &e) == PAWL_OK, "%s", e.msg);
     const enum pawl_rc rc = store_stmt_run(st, f->ledger, v, 2, NULL, 0, &changed, &e);
     if (rc != PAWL_OK) {
-        *found = fx_found(classify_sqlite(e.native, pinned), arena_strdup(arena, e.msg));
+        *found = fx_found(classify_sql(e.native, pinned), arena_strdup(arena, e.msg));
         return;
     }
     *found = fx_found(OUT_DONE, NULL);

@@ -33,9 +33,14 @@ struct fx_kind {
     void (*shut)(struct fx *f);                          /* closes the foreign connection */
     int64_t (*flushes)(void);                            /* durable commits of this process */
     int64_t (*work)(struct store *st);                   /* steps of st since the last call */
+    void (*remove)(struct fx *f);                        /* what lies outside f->dir; NULL: none */
+    /* The text that made a table, view or trigger of Pawl's; "" if there is none. */
+    void (*made_by)(struct fx *f, const char *name, char *out, size_t n);
+    bool one_writer;                                     /* who writes holds everybody else up */
 };
-extern const struct fx_kind fx_kinds[];
-extern const int fx_kinds_n;
+extern const struct fx_kind fx_sqlite, fx_postgres;
+extern const struct fx_kind *const fx_kinds[];
+int fx_kinds_n(void);           /* without a server (PAWL_TEST_PG): SQLite alone */
 
 /* wall stands still until the test moves it; boot and monotonic time are the machine's. */
 struct fx_clock { struct env env; int64_t wall_us, boot_add_us; };
@@ -119,6 +124,7 @@ void fx_counters(struct fx *f, int64_t id, int64_t runs, int64_t failures, int64
 
 /* --- foreign SQL --- */
 void fx_sql(struct fx *f, const char *sql);
+void fx_sql_of(struct fx *f, const char *sqlite, const char *postgres); /* where they differ */
 void fx_sqlf(struct fx *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool fx_sql_fails(struct fx *f, const char *sql, const char *part); /* its message contains part */
 int64_t fx_num(struct fx *f, const char *sql);       /* NULL and no row: INT64_MIN */
@@ -148,6 +154,6 @@ void fx_disarm(void);
     } while (0)
 
 /* One suite: every test once per kind of store. */
-#define FX_ADD(tc, test) tcase_add_loop_test(tc, test, 0, fx_kinds_n)
+#define FX_ADD(tc, test) tcase_add_loop_test(tc, test, 0, fx_kinds_n())
 
 #endif

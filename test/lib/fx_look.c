@@ -128,6 +128,11 @@ void fx_sql(struct fx *f, const char *sql)
     ck_assert_msg(rc == 0, "%s: %s", sql, why);
 }
 
+void fx_sql_of(struct fx *f, const char *sqlite, const char *postgres)
+{
+    fx_sql(f, f->kind == &fx_sqlite ? sqlite : postgres);
+}
+
 void fx_sqlf(struct fx *f, const char *fmt, ...)
 {
     char sql[4096];

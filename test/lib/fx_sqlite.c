@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fx_sqlite.c - the SQLite kind of store, and the table of kinds. */
+/* fx_sqlite.c - the SQLite kind of store. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +69,14 @@ static int64_t work(struct store *st)
     return n;
 }
 
-const struct fx_kind fx_kinds[] = {
-    { "sqlite", place, run, ask, shut, vfs_wal_syncs, work },
+static void made_by(struct fx *f, const char *name, char *out, size_t n)
+{
+    char sql[200];
+
+    snprintf(sql, sizeof sql, "SELECT sql FROM sqlite_master WHERE name = '%s'", name);
+    if (!ask(f, sql, out, n)) *out = '\0';
+}
+
+const struct fx_kind fx_sqlite = {
+    "sqlite", place, run, ask, shut, vfs_wal_syncs, work, NULL, made_by, true,
 };
-const int fx_kinds_n = (int)UT_N(fx_kinds);

@@ -216,11 +216,11 @@ START_TEST(each_store_stopped_worker_holds_the_others_no_longer_than_the_bound)
     ck_assert(fx_readable(ready[0], 30000));
     fx_open(&f);
     store_patience(f.st, PATIENCE_US);
-    fx_is(fx_put_rc(&f, &r), PAWL_BUSY, &f);
-    ck_assert_int_eq(fx_stat(&f, "ready"), 1);
+    fx_is(fx_put_rc(&f, &r), f.kind->one_writer ? PAWL_BUSY : PAWL_OK, &f);
+    ck_assert_int_eq(fx_stat(&f, "ready"), f.kind->one_writer ? 1 : 2);
     kill(pid, SIGKILL);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    fx_put_req(&f, &r); /* its locks went with it */
+    if (f.kind->one_writer) fx_put_req(&f, &r); /* its locks went with it */
     fx_reap(&f, f.st);
     fx_counters(&f, 1, 1, 0, 1, 0, 0);
     f.on_run = NULL;
@@ -280,7 +280,7 @@ END_TEST
 static void add(TCase *tc)
 {
     tcase_add_loop_test(tc, each_store_verb_waits_for_a_foreign_writer_within_its_bound, 0,
-                        fx_kinds_n * (int)UT_N(verbs));
+                        fx_kinds_n() * (int)UT_N(verbs));
     FX_ADD(tc, each_store_reading_waits_for_nobody);
     FX_ADD(tc, each_store_stopped_worker_holds_the_others_no_longer_than_the_bound);
     FX_ADD(tc, each_store_job_in_hand_is_seen_while_it_runs_only);

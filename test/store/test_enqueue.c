@@ -360,10 +360,12 @@ START_TEST(each_store_c_and_sql_doors_share_the_ledger)
     ck_assert_int_eq(fx_num(&f, "SELECT id FROM pawl_last"), id);
     ck_assert(fx_sql_fails(&f, "INSERT INTO pawl_enqueue (task, args, key)"
                                " VALUES ('mail', '{\"a\":2}', 'k')", "other args"));
-    ck_assert(fx_sql_fails(&f, "INSERT OR REPLACE INTO pawl_enqueue (task, args, key)"
-                               " VALUES ('mail', '{\"a\":2}', 'k')", "other args"));
-    ck_assert(fx_sql_fails(&f, "INSERT OR IGNORE INTO pawl_enqueue (task, args, key)"
-                               " VALUES ('mail', '{\"a\":2}', 'k')", "other args"));
+    if (f.kind == &fx_sqlite) { /* PostgreSQL's INSERT has no OR */
+        ck_assert(fx_sql_fails(&f, "INSERT OR REPLACE INTO pawl_enqueue (task, args, key)"
+                                   " VALUES ('mail', '{\"a\":2}', 'k')", "other args"));
+        ck_assert(fx_sql_fails(&f, "INSERT OR IGNORE INTO pawl_enqueue (task, args, key)"
+                                   " VALUES ('mail', '{\"a\":2}', 'k')", "other args"));
+    }
     ck_assert_int_eq(fx_stat(&f, "accepted"), 1);
     ck_assert_str_eq(fx_job(&f, id).args, "{\"a\":1}");
     fx_end(&f);
@@ -378,7 +380,7 @@ START_TEST(each_store_c_and_sql_doors_make_the_same_rows)
         " version, serial, priority, max_retries, run_at_us, expires_at_us, gen, root_id,"
         " replay_of, length(key)"
         " FROM pawl_x_job GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,"
-        " 16, 17)";
+        " 16, 17) x";
     struct pawl_request r = { .task = "mail", .args = "{\"a\":1}", .key = "k1", .source = "s",
         .queue = "q", .entity = "e", .headers = "{\"h\":\"v\"}", .trace = "t", .version = -5,
         .run_at_us = 4000000000000000, .expires_at_us = 5000000000000000, .priority = 3,

@@ -79,6 +79,35 @@ START_TEST(each_store_slots_are_filled_settled_and_freed)
 }
 END_TEST
 
+/* A conflict keeps its slot for one turn more, and the very commit that found it had claimed a job
+ * for that slot: it goes back at no cost. */
+START_TEST(each_store_conflict_and_a_claim_in_one_turn_meet_in_no_slot)
+{
+    struct lx x;
+
+    begin(&x, _i, 2, NULL);
+    for (int i = 0; i < 6; i++) {
+        struct pawl_request r = fx_req("mail", NULL, i % 2 == 0 ? "{\"a\":1}" : "{\"a\":2}");
+        r.entity = i < 2 ? "e" : NULL;
+        r.version = i < 2;
+        r.has_version = i < 2;
+        fx_put_req(&x.f, &r);
+    }
+    for (int i = 0; i < 10 && fx_stat(&x.f, "ready") + fx_stat(&x.f, "running") > 0; i++) {
+        turn(&x, true);
+        end_all(&x, OUT_DONE);
+    }
+    turn(&x, false);
+    ck_assert_uint_eq(leased_busy(x.l), 0);
+    ck_assert_int_eq(fx_stat(&x.f, "running"), 0);
+    ck_assert_int_eq(fx_stat(&x.f, "done"), 5);
+    ck_assert_str_eq(fx_job(&x.f, 2).dead_class, "conflict");
+    for (int64_t id = 3; id <= 6; id++)
+        fx_counters(&x.f, id, 0, 0, 0, 0, 0);
+    end(&x);
+}
+END_TEST
+
 START_TEST(each_store_turn_in_doubt_starts_nothing_and_loses_nothing)
 {
     struct lx x;
@@ -307,6 +336,7 @@ END_TEST
 static void add(TCase *tc)
 {
     FX_ADD(tc, each_store_slots_are_filled_settled_and_freed);
+    FX_ADD(tc, each_store_conflict_and_a_claim_in_one_turn_meet_in_no_slot);
     FX_ADD(tc, each_store_turn_in_doubt_starts_nothing_and_loses_nothing);
     FX_ADD(tc, each_store_what_may_not_run_is_ended_before_it_starts);
     FX_ADD(tc, each_store_refresh_finds_what_others_decided);

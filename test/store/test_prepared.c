@@ -221,8 +221,11 @@ START_TEST(each_store_deferred_constraint_of_one_job_is_its_own_failure)
     begin(&r, &f, _i, 16);
     fx_sql(&f, "CREATE TABLE parent (id INTEGER PRIMARY KEY)");
     fx_sql(&f, "CREATE TABLE child (id INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED)");
-    fx_sql(&f, "CREATE TRIGGER orphan AFTER INSERT ON fx WHEN new.job = 4 BEGIN"
-               " INSERT INTO child VALUES (99); END");
+    fx_sql_of(&f, "CREATE TRIGGER orphan AFTER INSERT ON fx WHEN new.job = 4 BEGIN"
+                  " INSERT INTO child VALUES (99); END",
+              "CREATE FUNCTION orphan() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+              " INSERT INTO child VALUES (99); RETURN NEW; END $$; CREATE TRIGGER orphan AFTER"
+              " INSERT ON fx FOR EACH ROW WHEN (new.job = 4) EXECUTE FUNCTION orphan()");
     for (int i = 0; i < 8; i++)
         fx_put(&f, "mail", "{}");
     drain(&r);

@@ -433,8 +433,13 @@ static void hash_question(struct fx *f, const char *hex, struct buf *out)
     static const char *const args = "coalesce(NEW.args, '{}')", *const last = "FROM t WHERE i = n";
     char sql[32768], *at, *end;
 
-    ck_assert(f->kind->ask(f, "SELECT sql FROM sqlite_master WHERE name = 'pawl_enqueue_insert'",
-                           sql, sizeof sql));
+    if (f->kind == &fx_postgres) { /* a function of its own */
+        buf_clear(out);
+        buf_printf(out, "SELECT pawl.x_args_hash(convert_from('\\x%.*s', 'UTF8'))",
+                   (int)strlen(hex) - 3, hex + 2);
+        return;
+    }
+    f->kind->made_by(f, "pawl_enqueue_insert", sql, sizeof sql);
     ck_assert_ptr_nonnull(at = strstr(sql, "WITH RECURSIVE h(i, n, h1, h2, w, ch)"));
     ck_assert_ptr_nonnull(end = strstr(at, last));
     end[strlen(last)] = '\0';
@@ -466,6 +471,8 @@ START_TEST(each_store_sql_hash_is_the_c_hash_for_any_bytes)
 
         env_bytes(&rnd.env, bytes, n);
         if (extreme) memset(bytes, i % 2 == 0 ? 0xff : 0, n);
+        for (size_t k = 0; k < n && f.kind == &fx_postgres; k++) /* its texts hold no others */
+            bytes[k] = (uint8_t)((bytes[k] & 0x7f) | (bytes[k] % 128 == 0));
         for (size_t k = 0; k < n; k++)
             p += snprintf(p, 3, "%02x", bytes[k]);
         snprintf(p, 2, "'");

@@ -97,9 +97,9 @@ START_TEST(test_classify_sqlite_by_the_engines_own_names)
 
     for (size_t i = 0; i < UT_N(c); i++) {
         bool pinned = !c[i].pinned;
-        ck_assert_msg(classify_sqlite(c[i].code, &pinned) == c[i].o, "code %d", c[i].code);
+        ck_assert_msg(classify_sql(c[i].code, &pinned) == c[i].o, "code %d", c[i].code);
         ck_assert_msg(pinned == c[i].pinned, "code %d", c[i].code);
-        ck_assert_int_eq(classify_sqlite(c[i].code, NULL), c[i].o);
+        ck_assert_int_eq(classify_sql(c[i].code, NULL), c[i].o);
     }
 }
 END_TEST

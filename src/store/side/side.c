@@ -187,10 +187,12 @@ int side_watch(struct side *s)
     return s->ino_fd;
 }
 
-void side_watch_clear(struct side *s)
+bool side_watch_clear(struct side *s)
 {
     char buf[4096];
+    bool any = false;
 
     while (s->ino_fd >= 0 && read(s->ino_fd, buf, sizeof buf) > 0)
-        continue;
+        any = true;
+    return any;
 }

@@ -104,7 +104,7 @@ void side_saw_foreign(struct side *s);         /* a foreign commit was seen */
 int64_t side_turn_us(const struct side *s);    /* how long the next transaction should take */
 void side_wake(struct side *s);
 int side_watch(struct side *s);         /* inotify descriptor, -1 if it cannot be had */
-void side_watch_clear(struct side *s);
+bool side_watch_clear(struct side *s);  /* true: it was written to */
 
 enum pawl_rc side_join(struct side *s, int64_t lease_us, uint64_t rnd, int64_t boot_us,
                        struct pawl_error *e) PAWL_MUST_USE;

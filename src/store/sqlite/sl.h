@@ -17,6 +17,7 @@ extern const char pawl_sqlite3_bundled __attribute__((weak));
 #define PAWL_SQLITE_BUNDLED (&pawl_sqlite3_bundled != NULL)
 
 struct store_stmt {
+    struct stmt_head head;     /* first */
     struct sqlite *sl;
     sqlite3_stmt *st;          /* NULL after a reopen: prepared again at the next run */
     char *text;
@@ -126,6 +127,7 @@ SL_VERB sl_enqueue(struct store *, const struct pawl_request *, size_t, struct p
                    size_t *, struct pawl_error *);
 SL_VERB sl_stmt_query(struct store *, struct store_stmt *, const struct sql_value *, size_t,
                       store_row_fn *, void *, struct pawl_error *);
+void sl_stmt_free(struct store_stmt **s);
 bool sl_stmt_has(struct store *st, const struct store_stmt *s, const char *name);
 void *sl_raw(struct store *st, bool on);
 bool sl_call_over(struct store *st);

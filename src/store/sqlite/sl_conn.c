@@ -18,12 +18,6 @@
 #include "base/log.h"
 #include "store/sqlite/sl.h"
 
-static const char *const slq_text[Q_N] = {
-#define Q_STR(name, text) [Q_##name] = text,
-    Q_TABLE(Q_STR)
-#undef Q_STR
-};
-
 /* 3.51.3 fixed the WAL-reset race; 3.50.7 and 3.44.6 carry the fix on their branches
  * (sqlite.org/wal.html, "the WAL-reset bug"). */
 bool sl_wal_risk(void)
@@ -84,7 +78,7 @@ enum pawl_rc sl_q(struct sqlite *sl, enum q_id id, sqlite3_stmt **out, struct pa
     assert(id < Q_N);
     assert(sl->d.in_tx || sl->owner_pid == getpid()); /* sl_begin looks, too: never across fork() */
     if (sl->q[id] == NULL &&
-        sqlite3_prepare_v3(sl->db, slq_text[id], -1, SQLITE_PREPARE_PERSISTENT, &sl->q[id],
+        sqlite3_prepare_v3(sl->db, q_text_of[id], -1, SQLITE_PREPARE_PERSISTENT, &sl->q[id],
                            NULL) != SQLITE_OK)
         return sl_fail(sl, e, "store: prepare");
     sqlite3_reset(sl->q[id]);

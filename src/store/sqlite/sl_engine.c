@@ -98,6 +98,11 @@ static void leave(struct db *db)
     sl_leave(sl_from(db));
 }
 
+static void wake(struct db *db)
+{
+    side_wake(&db->side);
+}
+
 static bool alive(struct db *db)
 {
     return sl_from(db)->db != NULL && sqlite3_get_autocommit(sl_from(db)->db) == 0;
@@ -174,6 +179,31 @@ static bool no_savepoint(struct db *db)
     return (sqlite3_errcode(sl_from(db)->db) & 0xff) == SQLITE_ERROR;
 }
 
+static bool spoiled(struct db *db)
+{
+    (void)db; /* what failed is undone by SQLite itself, and the transaction goes on */
+    return false;
+}
+
+/* No evidence of a death, perhaps the directory was removed: it gets a lease of time. */
+static enum side_life life(struct db *db, const char *id)
+{
+    const int64_t boot_us = db->env->boot_us(db->env->ctx);
+
+    return side_missing_long(&db->side, id, boot_us, db->lease_us) ? SIDE_MISSING : SIDE_ALIVE;
+}
+
+static enum pawl_rc still_gone(struct db *db, const char *id, bool proven, bool *gone,
+                               struct pawl_error *e)
+{
+    (void)db;
+    (void)id;
+    (void)proven;
+    (void)e;
+    *gone = true; /* its file says all */
+    return PAWL_OK;
+}
+
 static bool guard(struct db *db, bool on)
 {
     const bool was = sl_from(db)->guarded;
@@ -184,7 +214,9 @@ static bool guard(struct db *db, bool on)
 
 const struct db_engine sl_engine = {
     .ready = ready, .begin = begin, .commit = commit, .rollback = rollback, .leave = leave,
+    .wake = wake,
     .alive = alive, .snapshot = snapshot, .snapshot_end = snapshot_end, .query = query,
     .prepare = prepare, .run = run, .row = row, .changes = changes, .insert_id = insert_id,
-    .wrote = wrote, .no_savepoint = no_savepoint, .guard = guard, .check = sl_engine_check,
+    .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled, .guard = guard,
+    .check = sl_engine_check, .life = life, .still_gone = still_gone,
 };

@@ -11,27 +11,11 @@
 #include "base/err.h"
 #include "base/fail.h"
 #include "store/sqlite/sl.h"
-#include "store/sqlite/sql_embed.h"
-
-static bool is_breaking(const char *text)
-{
-    return strncmp(text, "-- pawl: breaking", 17) == 0;
-}
-
-/* "0001_init.sql" -> 1; views.sql -> 0. */
-static int number_of(const char *name)
-{
-    return name[0] >= '0' && name[0] <= '9' ? (int)strtol(name, NULL, 10) : 0;
-}
+#include "store/sqlembed.h"
 
 static int newest(void)
 {
-    int max = 0;
-
-    for (size_t i = 0; i < sql_sqlite_files_n; i++)
-        if (number_of(sql_sqlite_files[i].name) > max)
-            max = number_of(sql_sqlite_files[i].name);
-    return max;
+    return sql_newest(sql_sqlite_files, sql_sqlite_files_n);
 }
 
 /* The store's highest migration, and the highest breaking one; 0: no Pawl tables. */
@@ -166,11 +150,12 @@ static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl
         return pawl_fail(e, PAWL_IO, "failpoint init.begin");
     for (size_t i = 0; i < sql_sqlite_files_n; i++) { /* sorted by name */
         const struct sql_file *f = &sql_sqlite_files[i];
-        const int version = number_of(f->name);
+        const int version = sql_number(f->name);
 
         if (version != 0 && version <= have)
             continue;
-        if (version != 0 && (rc = mark(sl, version, f->name, is_breaking(f->text), e)) != PAWL_OK)
+        if (version != 0 &&
+            (rc = mark(sl, version, f->name, sql_is_breaking(f->text), e)) != PAWL_OK)
             return pawl_wrap(e, "%s", f->name);
         if ((rc = sl_exec(sl, f->text, e)) != PAWL_OK)
             return pawl_wrap(e, "%s", f->name);

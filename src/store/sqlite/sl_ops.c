@@ -16,7 +16,7 @@ static void op_free(struct sqlite *sl)
 {
     while (sl->user != NULL) { /* a statement freed after its store would be a bug of the caller */
         struct store_stmt *s = sl->user;
-        sqlite_stmt_free(&s);
+        sl_stmt_free(&s);
     }
     if (store_is_ours(&sl->d.base))
         sl_disconnect(sl);
@@ -108,81 +108,12 @@ static enum pawl_rc may_join(struct sqlite *sl, struct pawl_error *e)
 static enum pawl_rc op_join(struct store *st, char *id_out, int *fd_out, struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    enum pawl_rc rc = may_join(sl, e);
+    const enum pawl_rc rc = may_join(sl, e);
 
-    if (rc == PAWL_OK)
-        rc = side_join(&sl->d.side, sl->d.lease_us, st->env->random(st->env->ctx),
-                       st->env->boot_us(st->env->ctx), e);
-    if (rc != PAWL_OK)
-        return rc;
-    snprintf(id_out, SIDE_ID_BYTES, "%s", sl->d.side.id);
-    if (fd_out != NULL)
-        *fd_out = sl->d.side.worker_fd;
-    return PAWL_OK;
-}
-
-static enum pawl_rc op_attach(struct store *st, const char *id, int fd, struct pawl_error *e)
-{
-    return side_attach(&sl_of(st)->d.side, id, fd, e);
-}
-
-static bool op_beat(struct store *st)
-{
-    struct sqlite *sl = sl_of(st);
-
-    if (sl->d.side.w == NULL)
-        return true;
-    atomic_store(&sl->d.side.w->beat_boot_us, st->env->boot_us(st->env->ctx));
-    return side_there(&sl->d.side);
-}
-
-static int64_t op_stamp(struct store *st)
-{
-    struct sqlite *sl = sl_of(st);
-
-    return sl->d.side.w != NULL ? atomic_load(&sl->d.side.w->beat_boot_us) : 0;
-}
-
-static void op_orderly(struct store *st)
-{
-    struct sqlite *sl = sl_of(st);
-
-    if (sl->d.side.w == NULL)
-        return;
-    atomic_store(&sl->d.side.w->orderly, 1);
-    for (size_t i = 0; i < sl->d.side.crew_n; i++)
-        atomic_store(&sl->d.side.crew[i].w->orderly, 1);
-    side_blame_clear(&sl->d.side);
-}
-
-static enum pawl_rc op_leave(struct store *st, struct pawl_error *e)
-{
-    struct sqlite *sl = sl_of(st);
-    int64_t id = 0;
-    size_t n = 0;
-    enum pawl_rc rc = db_held(st, &id, 1, &n, e);
-
-    if (rc != PAWL_OK)
-        return rc;
-    if (n > 0)
-        return pawl_fail(e, PAWL_BUG, "worker %s leaves while it holds job %lld", sl->d.side.id,
-                         (long long)id);
-    side_leave(&sl->d.side);
-    return PAWL_OK;
-}
-
-static int64_t op_in_hand(struct store *st, const char *crew, int64_t *since_us)
-{
-    struct side *s = &sl_of(st)->d.side;
-    const struct side_crew *c = crew != NULL ? side_crew_find(s, crew) : NULL;
-
-    return side_in_hand(c != NULL ? c->w : crew == NULL ? s->w : NULL, since_us);
+    return rc == PAWL_OK ? db_worker_join(st, id_out, fd_out, e) : rc;
 }
 
 static void op_patience(struct store *st, int64_t wait_us) { sl_of(st)->wait_us = wait_us; }
-static int op_wake_fd(struct store *st) { return side_watch(&sl_of(st)->d.side); }
-static void op_wake_clear(struct store *st) { side_watch_clear(&sl_of(st)->d.side); }
-static void op_poke(struct store *st) { side_wake(&sl_of(st)->d.side); }
 
 static bool op_changed(struct store *st)
 {
@@ -214,9 +145,10 @@ static const struct store_ops ops = {
     .replay = db_replay, .is_stale = db_is_stale, .discard = db_discard, .pause = db_pause,
     .queues = db_queues, .queue_known = db_queue_known, .stats = db_stats, .check = db_check,
     .prune = db_prune,
-    .task_declare = db_task_declare, .worker_join = op_join, .worker_attach = op_attach,
-    .worker_orderly = op_orderly, .worker_beat = op_beat, .worker_stamp = op_stamp,
-    .worker_leave = op_leave, .turn = db_turn, .resolve = db_resolve,
+    .task_declare = db_task_declare, .worker_join = op_join, .worker_attach = db_worker_attach,
+    .worker_orderly = db_worker_orderly, .worker_beat = db_worker_beat,
+    .worker_stamp = db_worker_stamp,
+    .worker_leave = db_worker_leave, .turn = db_turn, .resolve = db_resolve,
     .held = db_held, .guard = db_guard, .effect_begin = db_effect_begin,
         .effect_job = db_effect_job,
     .effect_done = db_effect_done, .effect_undo = db_effect_undo, .effect_alive = db_effect_alive,
@@ -224,7 +156,7 @@ static const struct store_ops ops = {
     .effect_verdicts = db_effect_verdicts, .effect_end = db_effect_end,
     .scratch_begin = db_scratch_begin, .scratch_end = db_scratch_end,
     .stmt_prepare = sl_stmt_prepare, .stmt_run = sl_stmt_run, .deadline = sl_deadline,
-    .reap = db_reap, .reap_runner = db_reap_runner, .wake_fd = op_wake_fd,
+    .reap = db_reap, .reap_runner = db_reap_runner, .wake_fd = db_wake_fd,
     .reap_crew = db_reap_crew, .crew_join = db_crew_join, .crew_attach = db_crew_attach,
     .crew_beat = db_crew_beat, .crew_leave = db_crew_leave, .blame_list = db_blame_list,
     .blame_hand = db_blame_hand, .blame_clear = db_blame_clear, .holds = db_holds,
@@ -232,9 +164,9 @@ static const struct store_ops ops = {
     .effect_enqueue = db_effect_enqueue, .stmt_query = sl_stmt_query, .stmt_has = sl_stmt_has,
     .call_over = sl_call_over, .raw = sl_raw, .raw_refused = sl_raw_refused,
     .intact = sl_intact,
-    .wake_clear = op_wake_clear, .changed = op_changed, .poke = op_poke, .pending = db_pending,
+    .wake_clear = db_wake_clear, .changed = op_changed, .poke = db_poke, .pending = db_pending,
     .patience = op_patience, .sound = sl_sound, .maintain = sl_maintain,
-    .in_hand = op_in_hand,
+    .in_hand = db_in_hand,
 };
 
 static struct sqlite *make(const char *path, const struct store_opts *o)

@@ -63,20 +63,21 @@ enum pawl_rc sl_stmt_prepare(struct store *st, const char *text, struct store_st
         free(s);
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
     }
+    s->head.free = sl_stmt_free;
     s->sl = sl;
     s->counts = counts_rows(text);
     s->next = sl->user;
     sl->user = s;
     if ((sl->db == NULL && (rc = sl_connect(sl, false, e)) != PAWL_OK) ||
         (rc = guarded_prepare(s, e)) != PAWL_OK) {
-        sqlite_stmt_free(&s);
+        sl_stmt_free(&s);
         return rc;
     }
     *out = s;
     return PAWL_OK;
 }
 
-void sqlite_stmt_free(struct store_stmt **p)
+void sl_stmt_free(struct store_stmt **p)
 {
     struct store_stmt *s = *p;
 
@@ -236,9 +237,11 @@ enum pawl_rc sl_stmt_run(struct store *st, struct store_stmt *s, const struct sq
                          struct pawl_error *e)
 {
     struct sqlite *sl = sl_of(st);
-    int64_t seen = 0;
+    int64_t seen = 0, unused = 0;
     enum pawl_rc rc;
 
+    if (changed == NULL)
+        changed = &unused;
     *changed = 0;
     if ((rc = ready_to_step(sl, s, v, n, e)) != PAWL_OK)
         return rc;

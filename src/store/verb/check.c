@@ -33,7 +33,8 @@ static const struct { const char *name, *what, *sql; } checks[] = {
     { "I7", "a job is in more than one place",
       "SELECT id FROM (SELECT id FROM pawl_x_ready UNION ALL SELECT job_id FROM pawl_x_running"
       "  UNION ALL SELECT job_id FROM pawl_x_done UNION ALL SELECT job_id FROM pawl_x_dead"
-      "  UNION ALL SELECT job_id FROM pawl_x_dropped UNION ALL SELECT job_id FROM pawl_x_cancelled)"
+      "  UNION ALL SELECT job_id FROM pawl_x_dropped"
+      "  UNION ALL SELECT job_id FROM pawl_x_cancelled) p"
       " GROUP BY id HAVING count(*) > 1" },
     { "I6", "a token or counter is out of order",
       "SELECT job_id FROM pawl_x_running WHERE token <> runs + 1 UNION ALL"
@@ -49,10 +50,11 @@ static const struct { const char *name, *what, *sql; } checks[] = {
       " > d.runs" },
     { "I13", "a replay is missing, or points elsewhere",
       "SELECT d.job_id FROM pawl_x_dead d LEFT JOIN pawl_x_job j ON j.id = d.replayed_as"
-      " WHERE d.replayed_as IS NOT NULL AND (j.id IS NULL OR j.replay_of IS NOT d.job_id)" },
+      " WHERE d.replayed_as IS NOT NULL"
+      " AND (j.id IS NULL OR j.replay_of IS DISTINCT FROM d.job_id)" },
     { "I16", "a key points to a job with another key",
       "SELECT k.job_id FROM pawl_x_key k JOIN pawl_x_job j ON j.id = k.job_id"
-      " WHERE j.key IS NOT k.key OR j.task_id <> k.task_id OR j.source <> k.source" },
+      " WHERE j.key IS DISTINCT FROM k.key OR j.task_id <> k.task_id OR j.source <> k.source" },
     { "I17", "a keyed job is not in the ledger",
       "SELECT j.id FROM pawl_x_job j WHERE j.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM"
       " pawl_x_key k"

@@ -166,6 +166,8 @@ static enum pawl_rc read_chunk(struct db *db, struct line *l, int64_t task_id, i
     q_int(q, 4, now_us);
     q_int(q, 5, l->run_at_us);
     q_int(q, 6, l->id);
+    if (db->engine->locks)
+        q_int(q, 7, (int64_t)chunk);
     while (l->n < chunk && (rc = db_row(db, q, &row, e)) == PAWL_OK && row) {
         struct cand *c = &l->c[l->n++];
         l->id = c->id = q_i64(q, 0);
@@ -370,6 +372,29 @@ static enum pawl_rc suspects(struct db *db, const struct lane *lane,
     return rc;
 }
 
+enum pawl_rc db_job_row(struct query *q, int at, struct job *job, struct arena *a,
+                        struct pawl_error *e)
+{
+    job->root_id = q_i64(q, at);
+    job->gen = q_i64(q, at + 1);
+    job->source = q_dup(a, q, at + 2);
+    job->key = q_dup(a, q, at + 3);
+    job->args = q_dup(a, q, at + 4);
+    job->args_bytes = (size_t)q_bytes(q, at + 4);
+    job->headers = q_dup(a, q, at + 5);
+    job->trace = q_dup(a, q, at + 6);
+    job->entity = q_dup(a, q, at + 7);
+    job->has_version = !q_is_null(q, at + 8);
+    job->version = q_i64(q, at + 8);
+    job->max_retries = q_is_null(q, at + 9) ? -1 : q_i32(q, at + 9);
+    job->expires_at_us = q_i64(q, at + 10);
+    job->created_at_us = q_i64(q, at + 11);
+    return job->args != NULL && job->source != NULL ? PAWL_OK
+                                                    : pawl_fail(e, PAWL_NOMEM, "out of memory");
+}
+
+/* Without a row there is damage: the job is handed out anyway, as undecodable, so that it cannot
+ * block the queue. */
 static enum pawl_rc read_job(struct db *db, struct job *job, struct arena *a,
                              struct pawl_error *e)
 {
@@ -380,28 +405,11 @@ static enum pawl_rc read_job(struct db *db, struct job *job, struct arena *a,
     if ((rc = db_q(db, Q_JOB_READ, &q, e)) != PAWL_OK)
         return rc;
     q_int(q, 1, job->id);
-    if ((rc = db_row(db, q, &row, e)) != PAWL_OK)
+    if ((rc = db_row(db, q, &row, e)) != PAWL_OK || !row)
         return rc;
-    if (!row) /* damage: handed out anyway, as undecodable, so that it cannot block the queue */
-        return PAWL_OK;
-    job->root_id = q_i64(q, 0);
-    job->gen = q_i64(q, 1);
-    job->source = q_dup(a, q, 2);
-    job->key = q_dup(a, q, 3);
-    job->args = q_dup(a, q, 4);
-    job->args_bytes = (size_t)q_bytes(q, 4);
-    job->headers = q_dup(a, q, 5);
-    job->trace = q_dup(a, q, 6);
-    job->entity = q_dup(a, q, 7);
-    job->has_version = !q_is_null(q, 8);
-    job->version = q_i64(q, 8);
-    job->max_retries = q_is_null(q, 9) ? -1 : q_i32(q, 9);
-    job->expires_at_us = q_i64(q, 10);
-    job->created_at_us = q_i64(q, 11);
+    rc = db_job_row(q, 0, job, a, e);
     q_reset(q);
-    if (job->args == NULL || job->source == NULL)
-        return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    return PAWL_OK;
+    return rc;
 }
 
 enum pawl_rc db_choose(struct db *db, const struct lane *lane, size_t want, bool alone,
@@ -423,13 +431,16 @@ enum pawl_rc db_choose(struct db *db, const struct lane *lane, size_t want, bool
     if (!info->suspect_waiting &&
         (rc = in_order(db, lane, tasks, want, now_us, arena, jobs, n, info, e)) != PAWL_OK)
         return rc;
+    const bool at_once = db->engine->read_jobs != NULL;
+    if (at_once && *n > 0 && (rc = db->engine->read_jobs(db, jobs, *n, arena, e)) != PAWL_OK)
+        return rc;
     for (size_t i = 0, bytes = 0; i < *n; i++) {
         if (bytes > BATCH_BYTES_MAX) { /* the rest was only chosen: it stays where it is */
             *n = i;
             info->more = true;
             break;
         }
-        if ((rc = read_job(db, &jobs[i], arena, e)) != PAWL_OK)
+        if (!at_once && (rc = read_job(db, &jobs[i], arena, e)) != PAWL_OK)
             return rc;
         bytes += jobs[i].args_bytes;
         jobs[i].started_at_us = now_us;

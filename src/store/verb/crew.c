@@ -157,7 +157,7 @@ enum pawl_rc db_reap_crew(struct store *st, const char *id, int end, enum outcom
     arena_free(&r.a);
     if (rc == PAWL_OK) {
         atomic_store(&c->w->blame.phase, BLAME_IDLE);
-        side_wake(&db->side);
+        db_wake(db);
     }
     return rc;
 }

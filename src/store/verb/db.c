@@ -3,6 +3,12 @@
 #include <string.h>
 #include "store/verb/db.h"
 
+const char *const q_text_of[Q_N] = {
+#define Q_STR(name, text) [Q_##name] = text,
+    Q_TABLE(Q_STR)
+#undef Q_STR
+};
+
 void q_text(struct query *q, int i, const char *s)
 {
     q_text_n(q, i, s, s != NULL ? strlen(s) : 0);

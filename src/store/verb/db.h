@@ -36,7 +36,16 @@ struct query_ops {
 };
 struct query { const struct query_ops *ops; };
 
+/* A success that is not written yet. */
+struct db_done {
+    const struct job *job;
+    int64_t task_id, started_at_us, ended_at_us;
+    const char *result; size_t result_bytes;
+    bool stale;
+};
+
 struct db_engine {
+    bool locks;                /* a claim locks the rows that it reads: DUE takes how many as ?7 */
     /* Connect, if that is not so. */
     enum pawl_rc (*ready)(struct db *, struct pawl_error *);
     /* A transaction that writes. commit: UNSURE, and the connection is a new one; every other
@@ -45,6 +54,7 @@ struct db_engine {
     enum pawl_rc (*commit)(struct db *, struct pawl_error *);
     void (*rollback)(struct db *);                            /* no-op when none is open */
     void (*leave)(struct db *);
+    void (*wake)(struct db *);          /* jobs may be due: tell idle workers */
     bool (*alive)(struct db *);                               /* it is open still */
     /* One that reads, and sees one state. */
     enum pawl_rc (*snapshot)(struct db *, struct pawl_error *);
@@ -58,8 +68,22 @@ struct db_engine {
     int64_t (*insert_id)(struct db *);                        /* id of the row that it inserted */
     int64_t (*wrote)(struct db *);                            /* rows written on this connection */
     bool (*no_savepoint)(struct db *);  /* the last error: there is no such savepoint */
+    bool (*spoiled)(struct db *);       /* nothing works in it but going back to a savepoint */
     bool (*guard)(struct db *, bool on);/* watch what runs as a user's statement; was it? */
+    /* NULL, or: the same for many rows with one statement each, where statements are dear.
+     * read_jobs: the job rows of n chosen jobs. done_many: take the ready (leased: running) rows of
+     * n jobs that were done and put their done rows; *taken: how many rows there were to take. */
+    enum pawl_rc (*read_jobs)(struct db *, struct job *, size_t n, struct arena *,
+                              struct pawl_error *);
+    enum pawl_rc (*done_many)(struct db *, const struct db_done *, size_t n, bool leased,
+                              int64_t *taken, struct pawl_error *);
     enum pawl_rc (*check)(struct db *, pawl_finding_fn *, void *, int *, struct pawl_error *);
+    /* A worker that has no file here: MISSING when it has to be taken for gone, ALIVE else. */
+    enum side_life (*life)(struct db *, const char *id);
+    /* In the transaction that recovers it: is it gone still? It is forgotten then. proven: by
+     * its side file, whatever else was written down. */
+    enum pawl_rc (*still_gone)(struct db *, const char *id, bool proven, bool *gone,
+                               struct pawl_error *);
 };
 
 struct db {
@@ -80,6 +104,7 @@ struct db {
     int64_t wrote_before;      /* rows written on this connection before the job in hand */
     bool wrote_unseen;         /* the job in hand wrote what is not counted in rows */
     uint8_t batch_lease[16];
+    struct db_done *later; size_t later_n; /* successes of a plain batch, written at its commit */
     int64_t judge_at_us;       /* boot time before which nobody is judged frozen */
     struct log_gate reap_gate;
 };
@@ -87,6 +112,7 @@ struct db {
 static inline struct db *db_of(struct store *st) { return (struct db *)(void *)st; }
 
 /* --- statements --- */
+extern const char *const q_text_of[Q_N];                       /* the table of sql.h */
 static inline void q_int(struct query *q, int i, int64_t v) { q->ops->bind_int(q, i, v); }
 static inline void q_text_n(struct query *q, int i, const char *s, size_t n)
 {
@@ -125,6 +151,7 @@ static inline enum pawl_rc PAWL_MUST_USE db_commit(struct db *db, struct pawl_er
 }
 static inline void db_rollback(struct db *db) { db->engine->rollback(db); }
 static inline void db_leave(struct db *db) { db->engine->leave(db); }
+static inline void db_wake(struct db *db) { db->engine->wake(db); }
 static inline bool db_alive(struct db *db) { return db->engine->alive(db); }
 static inline enum pawl_rc PAWL_MUST_USE db_snapshot(struct db *db, struct pawl_error *e)
 {
@@ -177,7 +204,13 @@ static inline void db_memo_init(struct db_memo *m, bool known_only)
     m->used = m->next = 0;
     m->known_only = known_only;
 }
-/* enqueue.c: one request, in the open transaction. NOTFOUND, KEYCLASH, BADDATA: nothing was
+/* enqueue.c: what its names stand for (made where they are new), kept in m */
+enum pawl_rc db_resolve_names(struct db *db, const struct pawl_request *r, struct db_memo *m,
+                              const struct db_names **out, struct pawl_error *e) PAWL_MUST_USE;
+/* Only of a new job: a request that was accepted in time is a duplicate for ever. BADDATA */
+enum pawl_rc db_can_start(const struct pawl_request *r, int64_t now_us,
+                          struct pawl_error *e) PAWL_MUST_USE;
+/* One request, in the open transaction. NOTFOUND, KEYCLASH, BADDATA: nothing was
  * written; any other error: perhaps something was. */
 enum pawl_rc db_enqueue_one(struct db *db, const struct pawl_request *r, struct db_memo *m,
                             int64_t now_us, struct pawl_enqueued *out, int64_t *dups,
@@ -230,10 +263,27 @@ enum pawl_rc db_rows_of(struct db *db, const char *worker, struct arena *a, stru
 struct db_task_state { bool known, paused, suspects; };
 enum pawl_rc db_task_look(struct db *db, int64_t task_id, struct db_task_state *out,
                           struct pawl_error *e) PAWL_MUST_USE;
+/* A row of JOB_READ from column `at` on. NOMEM. */
+enum pawl_rc db_job_row(struct query *q, int at, struct job *job, struct arena *a,
+                        struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc db_choose(struct db *db, const struct lane *lane, size_t want, bool alone,
                        struct arena *arena, struct job *jobs, size_t *n, struct claim_info *info,
                        struct pawl_error *e) PAWL_MUST_USE;
 int64_t db_lane_task(const struct lane *lane, const struct job *job);
+
+/* worker.c: this process as a worker, by its side file */
+enum pawl_rc db_worker_join(struct store *st, char *id_out, int *fd_out,
+                            struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc db_worker_attach(struct store *st, const char *id, int fd,
+                              struct pawl_error *e) PAWL_MUST_USE;
+bool db_worker_beat(struct store *st);
+int64_t db_worker_stamp(struct store *st);
+void db_worker_orderly(struct store *st);
+enum pawl_rc db_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
+int64_t db_in_hand(struct store *st, const char *crew, int64_t *since_us);
+int db_wake_fd(struct store *st);
+void db_wake_clear(struct store *st);
+void db_poke(struct store *st);
 
 /* The verbs, one file per concern; same names and meaning as in store.h (table: sl_ops.c). */
 bool db_effect_alive(struct store *st);

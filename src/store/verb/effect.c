@@ -7,6 +7,7 @@
  *        work starts, and `commit` before the COMMIT.
  */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
 #include "base/fail.h"
@@ -82,11 +83,33 @@ static enum pawl_rc batch_opened(struct db *db, enum blame_kind kind, struct job
     db->savepoint = false;
     db->plain = may_be_plain(db, jobs, n);
     db->plain_saved = false;
+    db->later_n = 0;
+    free(db->later);
+    db->later = db->plain && db->engine->done_many != NULL ? calloc(n, sizeof *db->later) : NULL;
     if (fail_point("batch.claimed")) {
         db_effect_rollback(&db->base);
         return pawl_fail(e, PAWL_IO, "failpoint batch.claimed");
     }
     return PAWL_OK;
+}
+
+/* Successes that were put off, written with one statement; all of their rows were there, or the
+ * batch runs again one by one. */
+static enum pawl_rc write_later(struct db *db, struct pawl_error *e)
+{
+    int64_t taken = 0, stale = 0;
+    enum pawl_rc rc;
+
+    if (db->later == NULL || db->later_n == 0)
+        return PAWL_OK;
+    for (size_t i = 0; i < db->later_n; i++)
+        stale += db->later[i].stale;
+    if (stale > 0 && (rc = db_count(db, "stale", stale, e)) != PAWL_OK)
+        return rc;
+    rc = db->engine->done_many(db, db->later, db->later_n, db->leased_batch, &taken, e);
+    if (rc == PAWL_OK && taken != (int64_t)db->later_n)
+        rc = pawl_fail(e, PAWL_FENCED, "jobs of the batch were decided by somebody else");
+    return rc;
 }
 
 /* The fence: who takes the row has decided the job. */
@@ -203,13 +226,20 @@ enum pawl_rc db_effect_done(struct store *st, const struct lane_task *t, const s
             return pawl_fail(e, PAWL_FENCED, "job %lld: its version is no longer the newest",
                              (long long)job->id);
     }
-    if ((rc = take(db, t->id, job, &ok, e)) != PAWL_OK)
-        return rc;
-    if (!ok)
-        return pawl_fail(e, PAWL_FENCED, "job %lld was decided by somebody else",
-                         (long long)job->id);
-    if ((rc = db_put_done(db, job, f, stale, e)) != PAWL_OK)
-        return rc;
+    if (db->later != NULL) { /* its row is locked, so that nobody can decide it before the commit */
+        db->later[db->later_n++] = (struct db_done){
+            .job = job, .task_id = t->id, .stale = stale, .result = stale ? NULL : f->result,
+            .result_bytes = f->result_bytes, .ended_at_us = db->env->wall_us(db->env->ctx),
+            .started_at_us = f->started_at_us != 0 ? f->started_at_us : job->started_at_us };
+    } else {
+        if ((rc = take(db, t->id, job, &ok, e)) != PAWL_OK)
+            return rc;
+        if (!ok)
+            return pawl_fail(e, PAWL_FENCED, "job %lld was decided by somebody else",
+                             (long long)job->id);
+        if ((rc = db_put_done(db, job, f, stale, e)) != PAWL_OK)
+            return rc;
+    }
     if (!db->plain && (rc = savepoint(db, Q_SAVE_KEEP, e)) != PAWL_OK)
         return rc;
     db->savepoint = false;
@@ -230,7 +260,7 @@ enum pawl_rc db_effect_undo(struct store *st, struct pawl_error *e)
     const bool wrote = db->wrote_unseen || db_wrote(db) != db->wrote_before;
     if (wrote)
         db->smooth = 0;
-    if (db->plain && wrote) {
+    if (db->plain && (wrote || db->engine->spoiled(db))) {
         not_smooth(db);
         return pawl_fail(e, PAWL_BUSY, "the batch has no savepoints: it runs again with them");
     }
@@ -252,7 +282,10 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
         side_blame_clear(&db->side);
         return gone(e);
     }
-    if (db->plain_saved && (rc = savepoint(db, Q_SAVE_KEEP, e)) != PAWL_OK) {
+    if ((db->plain_saved && (rc = savepoint(db, Q_SAVE_KEEP, e)) != PAWL_OK) ||
+        (rc = write_later(db, e)) != PAWL_OK) {
+        if (rc == PAWL_SQL && db->plain)
+            not_smooth(db);
         db_effect_rollback(st);
         return rc;
     }
@@ -263,6 +296,8 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
     }
     const int64_t before_us = st->env->mono_us(st->env->ctx);
     rc = db_commit(db, e);
+    if (rc == PAWL_SQL && db->plain)
+        not_smooth(db);
     if (rc == PAWL_OK) {
         db->commit_us = learn(db->commit_us, st->env->mono_us(st->env->ctx) - before_us);
         db->job_ns = learn(db->job_ns, (before_us - db->begun_us) * 1000 / (int64_t)(db->hand + 1));
@@ -346,7 +381,7 @@ void db_effect_end(struct store *st)
     if (db->in_tx)
         db_effect_rollback(st);
     db_leave(db);
-    side_wake(&db->side);
+    db_wake(db);
 }
 
 /* --- a plain transaction with the same guard --- */

@@ -17,6 +17,8 @@
 #include "core/rules.h"
 #include "store/verb/db.h"
 
+#define RACES 3 /* a key that was there, and gone when it was read (pruned), so often */
+
 static bool names_are(const struct db_names *n, const struct pawl_request *r)
 {
     return strcmp(n->task, r->task) == 0 && strcmp(n->queue, r->queue != NULL ? r->queue : "") == 0;
@@ -153,9 +155,32 @@ static void bind_opt_int(struct query *q, int i, bool has, int64_t v)
         q_int(q, i, v);
 }
 
+/* The ledger's primary key is the check. *raced: another transaction has just brought this key,
+ * which meet_key did not see; the job that was to have it is gone again. */
+static enum pawl_rc add_key(struct db *db, const struct pawl_request *r, int64_t task_id,
+                            int64_t job_id, bool *raced, struct pawl_error *e)
+{
+    struct query *q = NULL;
+    enum pawl_rc rc;
+
+    if ((rc = db_q(db, Q_KEY_ADD, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, task_id);
+    q_text(q, 2, r->source != NULL ? r->source : "");
+    q_text(q, 3, r->key);
+    q_int(q, 4, job_id);
+    if ((rc = db_run(db, q, e)) != PAWL_OK)
+        return rc;
+    *raced = db_changes(db) == 0;
+    if (!*raced || (rc = db_q(db, Q_JOB_UNDO, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, job_id);
+    return db_run(db, q, e);
+}
+
 static enum pawl_rc insert_job(struct db *db, const struct pawl_request *r,
                                const struct db_names *n,
-                               int64_t now_us, int64_t *id, struct pawl_error *e)
+                               int64_t now_us, int64_t *id, bool *raced, struct pawl_error *e)
 {
     const int64_t run_at = r->run_at_us != 0 ? r->run_at_us : now_us;
     const int64_t priority = r->has_priority ? r->priority : n->priority;
@@ -182,6 +207,8 @@ static enum pawl_rc insert_job(struct db *db, const struct pawl_request *r,
     if ((rc = db_run(db, q, e)) != PAWL_OK)
         return rc;
     *id = db_insert_id(db);
+    if (r->key != NULL && ((rc = add_key(db, r, n->task_id, *id, raced, e)) != PAWL_OK || *raced))
+        return rc;
     if ((rc = db_q(db, Q_READY_ADD, &q, e)) != PAWL_OK)
         return rc;
     q_int(q, 1, n->task_id);
@@ -189,14 +216,6 @@ static enum pawl_rc insert_job(struct db *db, const struct pawl_request *r,
     q_int(q, 3, -priority);
     q_int(q, 4, run_at);
     q_int(q, 5, *id);
-    if ((rc = db_run(db, q, e)) != PAWL_OK || r->key == NULL)
-        return rc;
-    if ((rc = db_q(db, Q_KEY_ADD, &q, e)) != PAWL_OK)
-        return rc;
-    q_int(q, 1, n->task_id);
-    q_text(q, 2, r->source != NULL ? r->source : "");
-    q_text(q, 3, r->key);
-    q_int(q, 4, *id);
     return db_run(db, q, e);
 }
 
@@ -225,7 +244,7 @@ static enum pawl_rc near_task(struct db *db, const char *task, struct db_names *
 }
 
 /* Only of a new job: a request that was accepted in time is a duplicate for ever. */
-static enum pawl_rc can_start(const struct pawl_request *r, int64_t now_us, struct pawl_error *e)
+enum pawl_rc db_can_start(const struct pawl_request *r, int64_t now_us, struct pawl_error *e)
 {
     if (r->expires_at_us == 0 || (r->expires_at_us > r->run_at_us && r->expires_at_us > now_us))
         return PAWL_OK;
@@ -233,9 +252,8 @@ static enum pawl_rc can_start(const struct pawl_request *r, int64_t now_us, stru
                      r->expires_at_us <= r->run_at_us ? "run_at" : "now");
 }
 
-static enum pawl_rc resolve_names(struct db *db, const struct pawl_request *r,
-                                  struct db_memo *m, const struct db_names **out,
-                                  struct pawl_error *e)
+enum pawl_rc db_resolve_names(struct db *db, const struct pawl_request *r, struct db_memo *m,
+                              const struct db_names **out, struct pawl_error *e)
 {
     struct db_names *n;
     enum pawl_rc rc;
@@ -259,22 +277,29 @@ enum pawl_rc db_enqueue_one(struct db *db, const struct pawl_request *r, struct 
     bool known = false;
     enum pawl_rc rc;
 
-    if ((rc = resolve_names(db, r, m, &n, e)) != PAWL_OK)
+    if ((rc = db_resolve_names(db, r, m, &n, e)) != PAWL_OK)
         return rc;
     out->task_known = n->declared;
     static_assert(sizeof out->near == sizeof n->near, "one size of names");
     memcpy(out->near, n->near, sizeof out->near);
-    if (r->key != NULL && (rc = meet_key(db, r, n->task_id, out, &known, e)) != PAWL_OK)
-        return rc;
-    if (known) {
-        ++*dups;
-        return PAWL_OK;
+    for (int i = 0; i < RACES; i++) {
+        bool raced = false;
+
+        if (r->key != NULL && (rc = meet_key(db, r, n->task_id, out, &known, e)) != PAWL_OK)
+            return rc;
+        if (known) {
+            ++*dups;
+            return PAWL_OK;
+        }
+        if ((rc = db_can_start(r, now_us, e)) != PAWL_OK)
+            return rc;
+        out->created = true;
+        out->state = PAWL_STATE_READY;
+        if ((rc = insert_job(db, r, n, now_us, &out->id, &raced, e)) != PAWL_OK || !raced)
+            return rc;
     }
-    if ((rc = can_start(r, now_us, e)) != PAWL_OK)
-        return rc;
-    out->created = true;
-    out->state = PAWL_STATE_READY;
-    return insert_job(db, r, n, now_us, &out->id, e);
+    return pawl_fail(e, PAWL_BUSY, "key \"%s\" of task %s comes and goes: try again", r->key,
+                     r->task);
 }
 
 /* The refusal itself changes nothing; that it happened is counted apart, best effort. */

@@ -197,7 +197,7 @@ enum pawl_rc db_turn(struct store *st, struct settle *s, size_t n, const struct 
 out:
     db_leave(db);
     if (rc == PAWL_OK && n > 0)
-        side_wake(&db->side);
+        db_wake(db);
     return rc;
 }
 

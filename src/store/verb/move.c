@@ -40,7 +40,7 @@ enum pawl_rc db_queue_id(struct db *db, const char *name, bool create, int64_t *
     if ((rc = db_run(db, q, e)) != PAWL_OK)
         return rc;
     *id = db_insert_id(db);
-    return PAWL_OK;
+    return *id != 0 ? PAWL_OK : db_queue_id(db, name, false, id, e); /* another one was first */
 }
 
 enum pawl_rc db_task_id(struct db *db, const char *name, bool create, int64_t *id,
@@ -74,7 +74,8 @@ enum pawl_rc db_task_id(struct db *db, const char *name, bool create, int64_t *i
     if ((rc = db_run(db, q, e)) != PAWL_OK)
         return rc;
     *id = db_insert_id(db);
-    return PAWL_OK;
+    return *id != 0 ? PAWL_OK /* else another one was first */
+                    : db_task_id(db, name, false, id, queue_id, priority, declared, e);
 }
 
 enum pawl_rc db_count(struct db *db, const char *counter, int64_t by, struct pawl_error *e)

@@ -171,10 +171,11 @@ static enum pawl_rc count_rest(struct db *db, const struct lane *lane, struct pe
     struct query *q = NULL;
     enum pawl_rc rc = PAWL_OK;
 
-    if ((rc = db_prepare(db, "SELECT q.name, q.paused OR t.paused, count(*),"
-            " sum(w.runs = 0 AND w.run_at_us > ?2) FROM pawl_x_ready w"
+    if ((rc = db_prepare(db, "SELECT q.name, q.paused + t.paused, count(*),"
+            " count(*) FILTER (WHERE w.runs = 0 AND w.run_at_us > ?2) FROM pawl_x_ready w"
             " JOIN pawl_x_queue q ON q.id = w.queue_id JOIN pawl_x_task t ON t.id = w.task_id"
-            " WHERE w.task_id = ?1 AND " DB_SANE " GROUP BY w.queue_id", &q, e)) != PAWL_OK)
+            " WHERE w.task_id = ?1 AND " DB_SANE " GROUP BY q.name, q.paused, t.paused", &q,
+                         e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < lane->tasks_n && rc == PAWL_OK; i++) {
         bool row = true;

@@ -13,6 +13,8 @@
 #include "core/rules.h"
 #include "store/verb/db.h"
 
+#define MOVES_MAX 5
+
 static void read_counters(struct query *q, int col, struct counters *n)
 {
     n->runs = q_i64(q, col);
@@ -86,7 +88,7 @@ static enum pawl_rc finish(struct db *db, enum pawl_rc rc, struct pawl_error *e)
         db_rollback(db);
     db_leave(db);
     if (rc == PAWL_OK)
-        side_wake(&db->side);
+        db_wake(db);
     return rc;
 }
 
@@ -158,23 +160,17 @@ static enum pawl_rc cancel_running(struct db *db, int64_t id, bool *done, struct
     return put_cancelled(db, id, &n, "cancelled while running", e);
 }
 
-enum pawl_rc db_cancel(struct store *st, int64_t id, enum pawl_state *state, struct pawl_error *e)
+/* Where it waits, or runs. TOOLATE with the state, NOTFOUND. */
+static enum pawl_rc cancel_it(struct db *db, int64_t id, enum pawl_state *state,
+                              struct pawl_error *e)
 {
-    struct db *db = db_of(st);
     struct job job;
     int64_t task_id = 0;
     bool done = false;
-    enum pawl_rc rc;
+    enum pawl_rc rc = find_ready(db, id, &job, &task_id, &done, e);
 
-    assert(lifecycle_next(PAWL_STATE_READY, EV_CANCEL) == PAWL_STATE_CANCELLED);
-    if ((rc = db_begin(db, e)) != PAWL_OK)
+    if (rc != PAWL_OK)
         return rc;
-    if (fail_point("cancel.before")) {
-        rc = pawl_fail(e, PAWL_IO, "failpoint cancel.before");
-        goto out;
-    }
-    if ((rc = find_ready(db, id, &job, &task_id, &done, e)) != PAWL_OK)
-        goto out;
     if (done) {
         if ((rc = db_take_ready(db, task_id, &job, &done, e)) == PAWL_OK)
             rc = done ? put_cancelled(db, id, &job.n, "cancelled while waiting", e)
@@ -185,7 +181,30 @@ enum pawl_rc db_cancel(struct store *st, int64_t id, enum pawl_state *state, str
     }
     if (rc == PAWL_OK)
         *state = PAWL_STATE_CANCELLED;
-out:
+    return rc;
+}
+
+/* It was in neither place, and is in one of them: it moved between two looks (PostgreSQL). */
+static bool moved_on(enum pawl_rc rc, enum pawl_state state)
+{
+    return rc == PAWL_TOOLATE && (state == PAWL_STATE_READY || state == PAWL_STATE_RUNNING);
+}
+
+enum pawl_rc db_cancel(struct store *st, int64_t id, enum pawl_state *state, struct pawl_error *e)
+{
+    struct db *db = db_of(st);
+    enum pawl_rc rc;
+
+    assert(lifecycle_next(PAWL_STATE_READY, EV_CANCEL) == PAWL_STATE_CANCELLED);
+    if ((rc = db_begin(db, e)) != PAWL_OK)
+        return rc;
+    if (fail_point("cancel.before")) {
+        rc = pawl_fail(e, PAWL_IO, "failpoint cancel.before");
+    } else {
+        rc = cancel_it(db, id, state, e);
+        for (int i = 0; i < MOVES_MAX && moved_on(rc, *state); i++)
+            rc = cancel_it(db, id, state, e);
+    }
     return finish(db, rc, e);
 }
 

@@ -24,17 +24,18 @@
  * The tables of ends lead (CROSS JOIN: in this order): what waits costs nothing, and a dead root
  * keeps its chain anyway. */
 static const char *const ended_sql =
-    "SELECT j.id, j.task_id, n.id, n.state, max(n.ended_at_us, coalesce((SELECT max(m.ended_at_us)"
-    "  FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id), 0)), n.result,"
+    "SELECT j.id, j.task_id, n.id, n.state, n.ended_at_us, n.result,"
     " j.args, j.key IS NOT NULL, t.policy,"
     " j.root_id IS NOT NULL OR EXISTS (SELECT 1 FROM pawl_x_job c"
     "  JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id"
-    "  AND m.state IN ('dead', 'ready', 'running'))"
+    "  AND m.state IN ('dead', 'ready', 'running')),"
+    " (SELECT max(m.ended_at_us) FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id"
+    "  WHERE c.root_id = j.id)"
     " FROM (SELECT job_id FROM pawl_x_done WHERE job_id > ?1 UNION ALL"
     "  SELECT job_id FROM pawl_x_dropped WHERE job_id > ?1 UNION ALL"
     "  SELECT job_id FROM pawl_x_cancelled WHERE job_id > ?1 ORDER BY job_id LIMIT ?2) e"
     " CROSS JOIN pawl_x_job j ON j.id = e.job_id CROSS JOIN pawl_jobs n ON n.id ="
-    "   coalesce((SELECT max(id) FROM pawl_x_job WHERE root_id = j.id), j.id)"
+    "   coalesce((SELECT max(id + 0) FROM pawl_x_job WHERE root_id = j.id), j.id)"
     " JOIN pawl_x_task t ON t.id = j.task_id"
     " ORDER BY j.id";
 
@@ -68,7 +69,7 @@ static void read_root(struct query *q, struct arena *a, const struct pawl_prune_
     r->task_id = q_i64(q, 1);
     r->newest = q_i64(q, 2);
     text_copy(r->state, sizeof r->state, q_str(q, 3));
-    r->ended_at_us = q_i64(q, 4);
+    r->ended_at_us = q_i64(q, 4) > q_i64(q, 10) ? q_i64(q, 4) : q_i64(q, 10);
     r->result = q_dup(a, q, 5);
     r->bytes = q_bytes(q, 6);
     r->keyed = q_i32(q, 7) != 0;
@@ -295,14 +296,14 @@ static enum pawl_rc prune_keys(struct db *db, const struct pawl_prune_opts *how,
     int64_t n = batch;
     enum pawl_rc rc = PAWL_OK;
 
-    if (how->dry_run) { /* all at once, beside those of count_chain; -1: without a limit */
-        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, -1, &n, e);
+    if (how->dry_run) { /* all at once, beside those of count_chain */
+        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ") k", now_us, INT64_MAX, &n, e);
         if (rc == PAWL_OK)
             out->keys += n;
         return rc;
     }
     while (rc == PAWL_OK && n == batch) {
-        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ")", now_us, batch, &n, e);
+        rc = finds(db, "SELECT count(*) FROM (SELECT 1 " OLD_KEYS ") k", now_us, batch, &n, e);
         if (rc == PAWL_OK && n > 0)
             rc = remove_keys(db, now_us, batch, &n, e);
         if (rc == PAWL_OK)

@@ -90,7 +90,8 @@ static void list_sql(const struct pawl_filter *f, struct buf *sql)
     buf_puts(sql, "SELECT " JOB_COLS " FROM pawl_jobs WHERE id > ?1");
     if (f->state - 1 == PAWL_STATE_DEAD)
         buf_puts(sql, " AND id IN (SELECT d.job_id FROM pawl_x_dead d WHERE d.ended_at_us >= ?2"
-                      " AND (?3 IS NULL OR d.class = ?3) AND (?4 = 0 OR d.replayed_as IS NULL)"
+                      " AND (CAST(?3 AS TEXT) IS NULL OR d.class = ?3)"
+                      " AND (?4 = 0 OR d.replayed_as IS NULL)"
                       " AND (?5 = 0 OR NOT EXISTS (SELECT 1 FROM pawl_x_job j JOIN pawl_x_dead n"
                       "   ON n.job_id = j.id WHERE j.id > d.job_id AND j.root_id ="
                       "   (SELECT coalesce(root_id, id) FROM pawl_x_job WHERE id = d.job_id))))");

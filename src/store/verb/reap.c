@@ -233,7 +233,10 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
     if ((rc = db_begin(r->db, e)) != PAWL_OK)
         return rc;
     const int64_t boot = r->db->env->boot_us(r->db->env->ctx);
-    if (peer->life != SIDE_FROZEN || side_still_frozen(peer, boot))
+    bool gone = peer->life != SIDE_FROZEN || side_still_frozen(peer, boot);
+    if (gone)
+        rc = r->db->engine->still_gone(r->db, peer->id, peer->life != SIDE_MISSING, &gone, e);
+    if (rc == PAWL_OK && gone)
         rc = reap_rows(r, peer, f, e);
     if (rc == PAWL_OK && fail_point("reap.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
@@ -309,9 +312,8 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
 
     if (rc == PAWL_OK && peer.life == SIDE_FROZEN && env->boot_us(env->ctx) < r->db->judge_at_us)
         peer.life = SIDE_ALIVE; /* we have slept, too: give everybody time to beat */
-    if (rc == PAWL_OK && peer.life == SIDE_MISSING &&
-        !side_missing_long(&r->db->side, id, env->boot_us(env->ctx), r->db->lease_us))
-        peer.life = SIDE_ALIVE; /* so far: it may have lost its file, not its life */
+    if (rc == PAWL_OK && peer.life == SIDE_MISSING)
+        peer.life = r->db->engine->life(r->db, id); /* it may have lost its file, not its life */
     if (rc == PAWL_OK && peer.life == SIDE_GONE)
         rc = peer.w->parent[0] != '\0' ? reap_orphan(r, &peer, e)
                                        : reap_family_find(r, id, &family, e);
@@ -363,7 +365,7 @@ enum pawl_rc db_reap(struct store *st, casualty_fn *judge, void *ctx, struct rea
             rc = go_on(&r, ids[i], look_and_reap(&r, ids[i], e), e);
     arena_free(&r.a);
     if (rc == PAWL_OK && out->workers > 0)
-        side_wake(&db->side);
+        db_wake(db);
     return rc;
 }
 

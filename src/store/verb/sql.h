@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sql.h - every statement of the SQLite store, named once. Prepared on first use (db_q). */
+/* sql.h - every statement of the verbs, named once. Prepared on first use (db_q).
+ *
+ * Written as SQLite takes them. PostgreSQL's are made from these (pg/pg_text.c: names, numbers of
+ * parameters), or replaced (pg/pg_sql.h). */
 #ifndef VERB_SQL_H
 #define VERB_SQL_H
 
@@ -7,9 +10,9 @@
 /* Counters that a run can be decided by. A row without is damaged: it is passed over, so that it
  * does not end every worker that meets it, and `pawl check` names it. */
 #define DB_COUNTER_MAX ((1LL << 50) - 1)
-#define DB_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND (1 << 50) - 1"
+#define DB_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND 1125899906842623"
 
-#define Q_TABLE(X)                                                                              \
+#define Q_TABLE(X)                                                                                \
     /* transactions */                                                                            \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                   \
     X(BEGIN_READ, "BEGIN")                                                                        \
@@ -36,20 +39,21 @@
     X(QUEUE_INFO, "SELECT name, paused FROM pawl_x_queue WHERE id = ?1")                          \
     X(QUEUE_NAMES, "SELECT name FROM pawl_x_queue ORDER BY name LIMIT 1000")                      \
     X(QUEUE_PAUSE, "UPDATE pawl_x_queue SET paused = ?2 WHERE name = ?1")                         \
-    X(COUNT, "INSERT INTO pawl_x_counter (name, value) VALUES (?1, ?2)"                           \
-             " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value")                  \
+    X(COUNT, "INSERT INTO pawl_x_counter AS c (name, value) VALUES (?1, ?2)"                      \
+             " ON CONFLICT (name) DO UPDATE SET value = c.value + excluded.value")                \
     /* enqueue */                                                                                 \
     X(KEY_GET, "SELECT k.job_id, k.args_hash, k.args_bytes, k.state, k.result, j.args"            \
                " FROM pawl_x_key k LEFT JOIN pawl_x_job j ON j.id = k.job_id"                     \
                " WHERE k.task_id = ?1 AND k.source = ?2 AND k.key = ?3")                          \
     X(KEY_ADD, "INSERT INTO pawl_x_key (task_id, source, key, job_id) VALUES (?1, ?2, ?3, ?4)")   \
+    X(JOB_UNDO, "DELETE FROM pawl_x_job WHERE id = ?1") /* its key came by another transaction */ \
     X(JOB_ADD, "INSERT INTO pawl_x_job (task_id, queue_id, source, key, args, headers, trace,"    \
-               " entity, version, priority, max_retries, run_at_us, expires_at_us, created_at_us," \
+               " entity, version, priority, max_retries, run_at_us, expires_at_us, created_at_us,"\
                " root_id, gen, replay_of)"                                                        \
                " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)")            \
     X(READY_ADD, "INSERT INTO pawl_x_ready (task_id, queue_id, rank, run_at_us, id)"              \
                  " VALUES (?1, ?2, ?3, ?4, ?5)")                                                  \
-    X(NEWEST, "SELECT max(id) FROM pawl_x_job WHERE root_id = ?1")                                \
+    X(NEWEST, "SELECT max(id + 0) FROM pawl_x_job WHERE root_id = ?1")                            \
     X(STATE, "SELECT state, result FROM pawl_jobs WHERE id = ?1")                                 \
     /* choosing */                                                                                \
     X(NEXT_QUEUE, "SELECT min(queue_id) FROM pawl_x_ready WHERE task_id = ?1 AND queue_id > ?2")  \
@@ -91,7 +95,7 @@
     X(DROPPED_PUT, "INSERT INTO pawl_x_dropped (job_id, outcome, reason, error, worker,"          \
                    " ended_at_us, " DB_COUNTERS ", replayed_as)"                                  \
                    " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                            \
-    X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " DB_COUNTERS ")" \
+    X(CANCELLED_PUT, "INSERT INTO pawl_x_cancelled (job_id, reason, ended_at_us, " DB_COUNTERS ")"\
                      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")                                         \
     X(ATTEMPT_PUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker, host,"      \
                    " build, started_at_us, ended_at_us, exit_code, signal, max_rss_kib,"          \
@@ -102,7 +106,7 @@
     X(ATTEMPT_BY, "SELECT 1 FROM pawl_x_attempt WHERE job_id = ?1 AND lease_id = ?2"              \
                   " AND outcome <> 'cancelled'") /* that one its worker did not write */          \
     X(ATTEMPT_CUT, "INSERT INTO pawl_x_attempt (job_id, n, lease_id, outcome, worker,"            \
-                   " started_at_us, ended_at_us) SELECT job_id, runs + 1, lease_id, 'cancelled',"  \
+                   " started_at_us, ended_at_us) SELECT job_id, runs + 1, lease_id, 'cancelled'," \
                    " worker, started_at_us, ?2 FROM pawl_x_running WHERE job_id = ?1")            \
     X(HELD, "SELECT job_id FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id")                \
     X(HELD_BY, "SELECT 1 FROM pawl_x_running WHERE job_id = ?1 AND lease_id = ?2")                \
@@ -110,12 +114,12 @@
     X(VERSION_GET, "SELECT v.version, v.args_hash, v.args_bytes, j.args FROM pawl_x_version v"    \
                    " LEFT JOIN pawl_x_job j ON j.id = v.job_id"                                   \
                    " WHERE v.task_id = ?1 AND v.entity = ?2")                                     \
-    X(VERSION_PUT, "INSERT INTO pawl_x_version (task_id, entity, version, job_id, args_hash,"     \
+    X(VERSION_PUT, "INSERT INTO pawl_x_version AS v (task_id, entity, version, job_id, args_hash,"\
                    " args_bytes) VALUES (?1,?2,?3,?4,?5,?6)"                                      \
                    " ON CONFLICT (task_id, entity) DO UPDATE"                                     \
                    " SET version = excluded.version, job_id = excluded.job_id,"                   \
                    " args_hash = excluded.args_hash, args_bytes = excluded.args_bytes"            \
-                   " WHERE pawl_x_version.version < excluded.version")                            \
+                   " WHERE v.version < excluded.version")                                         \
     /* people */                                                                                  \
     X(FIND_READY, "SELECT r.task_id, r.queue_id, r.rank, r.run_at_us, " DB_COUNTERS ", suspect"   \
                   " FROM pawl_x_ready r JOIN pawl_x_job j ON j.id = ?1"                           \
@@ -132,7 +136,7 @@
                 " j.max_retries FROM pawl_x_dead d JOIN pawl_x_job j ON j.id = d.job_id"          \
                 " WHERE d.job_id = ?1")                                                           \
     X(DEAD_REPLAYED, "UPDATE pawl_x_dead SET replayed_as = ?2, replay_reason = ?3"                \
-                     " WHERE job_id = ?1 AND replayed_as IS ?4")                                  \
+                     " WHERE job_id = ?1 AND replayed_as IS NOT DISTINCT FROM ?4")                \
     X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1"                                      \
                  " RETURNING error, worker, " DB_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \

@@ -27,8 +27,9 @@ enum pawl_rc db_queues(struct store *st, pawl_queue_fn *fn, void *ctx, struct pa
             "   WHERE j.queue_id = q.id AND d.replayed_as IS NULL),"
             " (SELECT group_concat(t.name, ',') FROM pawl_x_task t WHERE t.paused = 1 AND EXISTS"
             "   (SELECT 1 FROM pawl_x_ready r WHERE r.task_id = t.id AND r.queue_id = q.id))"
-            " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, sum(run_at_us <= ?1) AS due,"
-            "   sum(run_at_us > ?1) AS later, min(run_at_us) AS oldest FROM pawl_x_ready"
+            " FROM pawl_x_queue q LEFT JOIN (SELECT queue_id, count(*) FILTER"
+            "   (WHERE run_at_us <= ?1) AS due, count(*) FILTER (WHERE run_at_us > ?1) AS later,"
+            "   min(run_at_us) AS oldest FROM pawl_x_ready"
             "   GROUP BY queue_id) w ON w.queue_id = q.id ORDER BY q.name", &q, e)) != PAWL_OK) {
         arena_free(&a);
         return rc;
@@ -103,7 +104,8 @@ static const struct { const char *name, *sql, *help; } stat_table[] = {
     { "keys", "(SELECT count(*) FROM pawl_x_key)", "keys in the dedupe ledger" },
     { "pruned", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'pruned'), 0)",
       "jobs removed by retention" },
-    { "duplicates", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'duplicates'), 0)",
+    { "duplicates", "coalesce((SELECT sum(value) FROM pawl_x_counter WHERE name = 'duplicates'"
+                    " OR name LIKE 'duplicates+%'), 0)", /* of PostgreSQL's door: a row each */
       "enqueues answered with an existing job" },
     { "key_conflicts", "coalesce((SELECT value FROM pawl_x_counter WHERE name = 'key_conflicts'),"
                        " 0)",

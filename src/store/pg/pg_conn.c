@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pg_conn.c - the connection: open, settings, errors, bounded waits.
+ *
+ * Keeps: the server is never waited for without a bound. A connection that did not answer in time
+ *        is closed, so that nothing that comes late can be taken for the answer to something else.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/err.h"
+#include "store/pg/pg.h"
+
+#define VERSION_MIN 140000
+#define GRACE_US 5000000   /* beyond the patience with a lock: then the connection is given up */
+#define DOUBT_US 10000000  /* for the end of a backend whose commit is in doubt */
+#define TICK_US 20000      /* a user's statement: how often its time limit is looked at */
+
+static int64_t mono(const struct pg *pg)
+{
+    return pg->d.env->mono_us(pg->d.env->ctx);
+}
+
+int64_t pg_until(const struct pg *pg)
+{
+    return mono(pg) + pg->wait_us + GRACE_US;
+}
+
+/* --- errors --- */
+
+int pg_native(const char *state)
+{
+    int n = 0;
+
+    for (int i = 0; i < 5 && state[i] != '\0'; i++) {
+        const char c = state[i];
+        n = n * 36 + (c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 0);
+    }
+    return n;
+}
+
+static bool in_class(const char *state, const char *class)
+{
+    return strncmp(state, class, strlen(class)) == 0;
+}
+
+static enum pawl_rc rc_of(const char *state)
+{
+    if (in_class(state, "40") || in_class(state, "55P03") || in_class(state, "57014"))
+        return PAWL_BUSY;
+    if (in_class(state, "53100"))
+        return PAWL_FULL;
+    if (in_class(state, "08") || in_class(state, "57P") || in_class(state, "53") ||
+        in_class(state, "26")) /* our statements were thrown away: a new connection has them */
+        return PAWL_IO;
+    if (in_class(state, "42501") || in_class(state, "28") || in_class(state, "25006"))
+        return PAWL_DENIED;
+    if (in_class(state, "3D000") || in_class(state, "3F000"))
+        return PAWL_NOSTORE;
+    return PAWL_STORE;
+}
+
+enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const char *what)
+{
+    const char *state = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
+    const char *text = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    char msg[512];
+    size_t n;
+
+    snprintf(pg->state, sizeof pg->state, "%s", state != NULL ? state : "08006");
+    if (text == NULL)
+        text = pg->c != NULL ? PQerrorMessage(pg->c) : "";
+    snprintf(msg, sizeof msg, "%s", *text != '\0' ? text : "the connection to the server was lost");
+    for (n = strlen(msg); n > 0 && msg[n - 1] == '\n'; n--)
+        msg[n - 1] = '\0';
+    const enum pawl_rc rc = rc_of(pg->state);
+    pawl_fail_native(e, rc, pg_native(pg->state), "%s: %s (SQLSTATE %s)", what, msg, pg->state);
+    PQclear(r);
+    if (pg->c != NULL && (PQstatus(pg->c) != CONNECTION_OK || in_class(pg->state, "26")))
+        pg_disconnect(pg);
+    return rc;
+}
+
+bool pg_spoiled(const struct pg *pg)
+{
+    return pg->c == NULL || PQtransactionStatus(pg->c) == PQTRANS_INERROR;
+}
+
+/* --- waiting --- */
+
+/* Until the socket can be read (or written, while something is left to send). false: broken. */
+static bool turn(struct pg *pg, int64_t until_us)
+{
+    const int left = PQflush(pg->c);
+    struct pollfd p = { .fd = PQsocket(pg->c),
+                        .events = (short)(left > 0 ? POLLIN | POLLOUT : POLLIN) };
+    const int64_t us = until_us - mono(pg);
+
+    if (left < 0 || p.fd < 0)
+        return false;
+    if (us > 0 && poll(&p, 1, (int)((us + 999) / 1000)) < 0 && errno != EINTR)
+        return false;
+    return (p.revents & (POLLIN | POLLHUP | POLLERR)) == 0 || PQconsumeInput(pg->c) == 1;
+}
+
+/* A user's statement has a time limit of its own. */
+static bool overdue(struct pg *pg)
+{
+    if (pg->stop != NULL && *pg->stop != 0)
+        return true;
+    if (pg->deadline_us == 0 || mono(pg) < pg->deadline_us)
+        return false;
+    pg->timed_out = true;
+    return true;
+}
+
+/* Too late is the end of the connection: the server looks once a second whether we are there, and
+ * ends what nobody waits for. A cancel would need a connection of its own, which libpq opens
+ * without a bound: where the network is the trouble, that hangs as well. */
+bool pg_idle(struct pg *pg, int64_t until_us)
+{
+    const bool watched = pg->watched && (pg->deadline_us != 0 || pg->stop != NULL);
+
+    while (PQisBusy(pg->c) || PQflush(pg->c) > 0) {
+        const int64_t now = mono(pg);
+
+        if (now >= until_us || (watched && overdue(pg)) ||
+            !turn(pg, watched && until_us > now + TICK_US ? now + TICK_US : until_us))
+            return false;
+    }
+    return true;
+}
+
+PGresult *pg_wait(struct pg *pg, int64_t until_us)
+{
+    PGresult *got = NULL, *r;
+
+    if (pg->c == NULL)
+        return NULL;
+    for (;;) {
+        if (!pg_idle(pg, until_us)) {
+            PQclear(got);
+            pg_disconnect(pg);
+            return NULL;
+        }
+        if ((r = PQgetResult(pg->c)) == NULL)
+            break;
+        if (got != NULL && PQresultStatus(got) == PGRES_FATAL_ERROR) {
+            PQclear(r); /* the first error is the one to tell */
+            continue;
+        }
+        PQclear(got);
+        got = r;
+    }
+    if (PQstatus(pg->c) != CONNECTION_OK && got != NULL &&
+        PQresultStatus(got) != PGRES_FATAL_ERROR) {
+        PQclear(got);
+        got = NULL;
+    }
+    return got;
+}
+
+enum pawl_rc pg_exec(struct pg *pg, const char *sql, struct pawl_error *e)
+{
+    PGresult *r;
+    const enum pawl_rc rc = pg_pipe_end(pg, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    if (pg->c == NULL || PQsendQuery(pg->c, sql) != 1)
+        return pg_fail(pg, NULL, e, "store");
+    r = pg_wait(pg, pg_until(pg));
+    const ExecStatusType s = PQresultStatus(r);
+    if (r == NULL || (s != PGRES_COMMAND_OK && s != PGRES_TUPLES_OK && s != PGRES_EMPTY_QUERY))
+        return pg_fail(pg, r, e, "store");
+    PQclear(r);
+    return PAWL_OK;
+}
+
+/* --- the clock --- */
+
+static int64_t server_now(void *ctx)
+{
+    const struct pg *pg = ctx;
+
+    return env_real()->mono_us(env_real()->ctx) + pg->ahead_us;
+}
+
+static int64_t own_mono(void *ctx) { (void)ctx; return env_real()->mono_us(env_real()->ctx); }
+static int64_t own_boot(void *ctx) { (void)ctx; return env_real()->boot_us(env_real()->ctx); }
+static uint64_t own_random(void *ctx) { (void)ctx; return env_real()->random(env_real()->ctx); }
+
+/* Half of the way there and back is taken for the way back. */
+static enum pawl_rc ask_clock(struct pg *pg, struct pawl_error *e)
+{
+    const int64_t before = own_mono(NULL);
+    PGresult *r = NULL;
+
+    if (PQsendQuery(pg->c, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint") == 1)
+        r = pg_wait(pg, pg_until(pg));
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return pg_fail(pg, r, e, "store: the server's clock");
+    const int64_t after = own_mono(NULL);
+    pg->ahead_us = strtoll(PQgetvalue(r, 0, 0), NULL, 10) - (before + (after - before) / 2);
+    pg->clock_at_us = after;
+    PQclear(r);
+    return PAWL_OK;
+}
+
+void pg_clock_init(struct pg *pg)
+{
+    pg->env = (struct env){ .wall_us = server_now, .mono_us = own_mono, .boot_us = own_boot,
+                            .random = own_random, .ctx = pg };
+    pg->ahead_us = env_real()->wall_us(env_real()->ctx) - own_mono(NULL); /* until it is asked */
+}
+
+enum pawl_rc pg_clock_again(struct pg *pg, struct pawl_error *e)
+{
+    return own_mono(NULL) - pg->clock_at_us < 60000000 ? PAWL_OK : ask_clock(pg, e);
+}
+
+/* --- opening --- */
+
+static void no_notice(void *ctx, const char *text)
+{
+    (void)ctx;
+    (void)text;
+}
+
+static enum pawl_rc durable(struct pg *pg, struct pawl_error *e)
+{
+    PGresult *r = NULL;
+    bool off;
+
+    if (PQsendQuery(pg->c, "SHOW synchronous_commit") == 1)
+        r = pg_wait(pg, pg_until(pg));
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return pg_fail(pg, r, e, "store: synchronous_commit");
+    off = strcmp(PQgetvalue(r, 0, 0), "off") == 0;
+    PQclear(r);
+    return off ? pawl_fail(e, PAWL_STORE, "synchronous_commit is off in this session: a commit"
+                           " would not be on disk; take it out of on_connect") : PAWL_OK;
+}
+
+/* A host that vanished must not keep its row locks longer than its lease: idle_in_transaction, and
+ * what the server does about a dead peer. A commit must be on disk: off is turned on. */
+static enum pawl_rc settings(struct pg *pg, struct pawl_error *e)
+{
+    const long long lease_ms = pg->d.lease_us / 1000, wait_ms = pg->wait_us / 1000;
+    char sql[1024];
+    enum pawl_rc rc;
+
+    snprintf(sql, sizeof sql, "SET client_min_messages = warning; SET DateStyle = ISO;"
+             " SET standard_conforming_strings = on; SET bytea_output = hex; SET IntervalStyle ="
+             " postgres; SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
+             " SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5;"
+             " SET tcp_keepalives_count = 3; SET tcp_user_timeout = %lld;"
+             " SET client_connection_check_interval = 1000;"
+             " SELECT set_config('synchronous_commit', 'on', false)"
+             " WHERE current_setting('synchronous_commit') = 'off'", wait_ms, lease_ms, lease_ms);
+    if ((rc = pg_exec(pg, sql, e)) != PAWL_OK)
+        return rc;
+    for (size_t i = 0; i < pg->on_connect_n; i++)
+        if ((rc = pg_exec(pg, pg->on_connect[i], e)) != PAWL_OK)
+            return pawl_wrap(e, "on_connect \"%.60s\"", pg->on_connect[i]);
+    /* on_connect is the user's: what durability rests on is read back after it. */
+    return durable(pg, e);
+}
+
+static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
+{
+    char user_ms[24];
+    /* Before the URL, which wins over them. */
+    const char *const key[] = { "fallback_application_name", "connect_timeout", "client_encoding",
+                                "keepalives_idle", "keepalives_interval", "keepalives_count",
+                                "tcp_user_timeout", "target_session_attrs", "dbname", NULL };
+    const char *const val[] = { "pawl", "10", "UTF8", "5", "5", "3", user_ms, "read-write",
+                                pg->url, NULL };
+
+    snprintf(user_ms, sizeof user_ms, "%lld", (long long)(pg->d.lease_us / 1000));
+    pg->c = PQconnectdbParams(key, val, 1);
+    if (pg->c == NULL)
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if (PQstatus(pg->c) != CONNECTION_OK) {
+        char msg[512];
+
+        snprintf(msg, sizeof msg, "%s", PQerrorMessage(pg->c));
+        for (size_t n = strlen(msg); n > 0 && msg[n - 1] == '\n'; n--)
+            msg[n - 1] = '\0';
+        pg_disconnect(pg);
+        const bool denied = strstr(msg, "authentication failed") != NULL ||
+                            strstr(msg, "permission denied") != NULL;
+        const bool none = strstr(msg, "does not exist") != NULL;
+        return pawl_fail(e, denied ? PAWL_DENIED : none ? PAWL_NOSTORE : PAWL_IO,
+                         "cannot connect to PostgreSQL: %s", msg);
+    }
+    PQsetNoticeProcessor(pg->c, no_notice, NULL);
+    if (PQserverVersion(pg->c) < VERSION_MIN) {
+        const int v = PQserverVersion(pg->c);
+
+        pg_disconnect(pg);
+        return pawl_fail(e, PAWL_NOTOURS, "PostgreSQL %d.%d: Pawl needs 14 or later", v / 10000,
+                         v % 10000);
+    }
+    if (PQsetnonblocking(pg->c, 1) != 0) {
+        pg_disconnect(pg);
+        return pawl_fail(e, PAWL_NOMEM, "out of memory");
+    }
+    return PAWL_OK;
+}
+
+/* Is the backend that was left in the middle of a COMMIT still at it? What it does is not to be
+ * seen before it has ended: then, and not before, reading tells whether it committed. */
+static enum pawl_rc other_gone(struct pg *pg, bool end_it, bool *gone, struct pawl_error *e)
+{
+    char sql[256];
+    PGresult *r = NULL;
+
+    snprintf(sql, sizeof sql, "SELECT count(%s) FROM pg_stat_activity WHERE pid = %d AND"
+             " backend_start = '%s'", end_it ? "pg_terminate_backend(pid)" : "*", pg->doubt_pid,
+             pg->doubt_start);
+    if (PQsendQuery(pg->c, sql) == 1)
+        r = pg_wait(pg, pg_until(pg));
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return pg_fail(pg, r, e, "store: a commit in doubt");
+    *gone = strcmp(PQgetvalue(r, 0, 0), "0") == 0;
+    PQclear(r);
+    return PAWL_OK;
+}
+
+static enum pawl_rc await_other(struct pg *pg, struct pawl_error *e)
+{
+    const int64_t until = mono(pg) + DOUBT_US;
+    bool gone = false;
+    enum pawl_rc rc = PAWL_OK;
+
+    for (int i = 0; pg->doubt_pid != 0 && rc == PAWL_OK && !gone; i++) {
+        struct timespec nap = { .tv_nsec = 20000000 };
+
+        if ((rc = other_gone(pg, i == 10, &gone, e)) != PAWL_OK || gone)
+            break;
+        if (mono(pg) >= until)
+            return pawl_fail(e, PAWL_IO, "the server has not ended a commit of this process yet:"
+                             " whether it happened cannot be told");
+        nanosleep(&nap, NULL);
+    }
+    if (rc == PAWL_OK)
+        pg->doubt_pid = 0;
+    return rc;
+}
+
+/* Who we are, should a commit have to be looked for. */
+static enum pawl_rc note_backend(struct pg *pg, struct pawl_error *e)
+{
+    PGresult *r = NULL;
+
+    if (PQsendQuery(pg->c, "SELECT backend_start FROM pg_stat_activity WHERE pid ="
+                    " pg_backend_pid()") == 1)
+        r = pg_wait(pg, pg_until(pg));
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        return pg_fail(pg, r, e, "store: who we are");
+    snprintf(pg->backend_start, sizeof pg->backend_start, "%s",
+             PQntuples(r) == 1 ? PQgetvalue(r, 0, 0) : "");
+    PQclear(r);
+    return PAWL_OK;
+}
+
+enum pawl_rc pg_connect(struct pg *pg, bool any_schema, struct pawl_error *e)
+{
+    enum pawl_rc rc;
+
+    assert(pg->c == NULL && !pg->d.in_tx);
+    if ((rc = open_it(pg, e)) != PAWL_OK)
+        return rc;
+    if ((rc = settings(pg, e)) == PAWL_OK && (rc = await_other(pg, e)) == PAWL_OK &&
+        (rc = note_backend(pg, e)) == PAWL_OK && (rc = ask_clock(pg, e)) == PAWL_OK && !any_schema)
+        rc = pg_version_check(pg, e);
+    if (rc != PAWL_OK)
+        pg_disconnect(pg);
+    else
+        pg_listen(pg);
+    return rc;
+}
+
+void pg_disconnect(struct pg *pg)
+{
+    for (int i = 0; i < PQ_END; i++) {
+        pg_query_clear(&pg->named[i]);
+        pg->named[i].name[0] = '\0';
+    }
+    pg_stmt_forget(pg);
+    if (pg->c != NULL)
+        PQfinish(pg->c);
+    pg->c = NULL;
+    pg->piped = false;
+    pg->piped_n = 0;
+}

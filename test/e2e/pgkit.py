@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pgkit.py - a private PostgreSQL for the tests: started on first use, a database for each test.
+
+cluster() starts a server in a temporary directory, once per process: a Unix socket only, everybody
+trusted, UTF-8. The server does not wait for the disk (fsync = off): what a killed server process
+would lose is tested with a Cluster(durable=True) of one's own. Which programs: $PAWL_PG_BIN (a
+directory), else those of `pg_config --bindir`, else the newest below /usr/lib/postgresql. None: the
+tests are skipped, with the reason.
+
+A session keeps one connection open. run(sql) runs one statement and returns its rows as lists of
+texts; a refusal raises Refused with the server's words and SQLSTATE. ask(sql) sends only, and
+answer() waits: so a test has two transactions at once.
+"""
+import atexit
+import csv
+import glob
+import io
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from pawltest import ROOT, SLOW
+
+try:
+    import psycopg2
+    import psycopg2.extensions
+except ImportError:
+    psycopg2 = None
+try:
+    import psycopg
+except ImportError:
+    psycopg = None
+
+csv.field_size_limit(16 * 1024 * 1024)
+SUPERUSER = "owner"
+SQL = os.path.join(ROOT, "sql", "postgres")
+
+
+class Refused(Exception):
+    """The server said no. state: its SQLSTATE."""
+
+    def __init__(self, text, state):
+        super().__init__("%s %s" % (state, text))
+        self.state = state
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+def bindir():
+    """Where initdb, pg_ctl and postgres are, or None."""
+    found = [os.environ.get("PAWL_PG_BIN", "")]
+    if shutil.which("pg_config"):
+        found.append(subprocess.run(["pg_config", "--bindir"], stdout=subprocess.PIPE,
+                                    check=True).stdout.decode().strip())
+    found += sorted(glob.glob("/usr/lib/postgresql/*/bin"),
+                    key=lambda p: int(re.sub(r"\D", "", p) or 0), reverse=True)
+    for path in found:
+        if path and all(os.access(os.path.join(path, p), os.X_OK)
+                        for p in ("initdb", "pg_ctl", "postgres")):
+            return path
+    return None
+
+
+def account():
+    """How to start a program that refuses to be root: keywords for subprocess."""
+    if os.getuid() != 0:
+        return {}
+    for name in "postgres", "nobody":
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    raise unittest.SkipTest("running as root, and there is no account to run PostgreSQL as")
+
+
+class Cluster:
+    def __init__(self, durable=False, settings=""):
+        self.bin = bindir()
+        if self.bin is None:
+            raise unittest.SkipTest("no PostgreSQL server programs (Debian: postgresql)")
+        if not shutil.which("psql") or not shutil.which("stdbuf"):
+            raise unittest.SkipTest("no psql (Debian: postgresql-client), or no stdbuf")
+        self.who = account()
+        self.dir = tempfile.mkdtemp(prefix="pg-")
+        self.data, self.log = os.path.join(self.dir, "data"), os.path.join(self.dir, "log")
+        self.pid, self.databases = None, 0
+        self.let_in()
+        self.program("initdb", "-D", self.data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
+                     "--locale=C.UTF-8", "--no-sync")
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="ascii") as f:
+            f.write("listen_addresses = ''\nunix_socket_directories = '%s'\nfsync = %s\n"
+                    "shared_buffers = 32MB\nmax_connections = 200\nlog_statement = none\n%s\n"
+                    % (self.dir, "on" if durable else "off", settings))
+        self.start()
+        self.version = self.sql("SHOW server_version")[0][0]
+        self.version_num = int(self.sql("SHOW server_version_num")[0][0])
+
+    def let_in(self):
+        """The server's account must reach its directory: open the test's own to it."""
+        if "user" not in self.who:
+            return
+        os.chown(self.dir, self.who["user"], self.who["group"])
+        path = os.path.dirname(self.dir)
+        if os.stat(path).st_uid == os.getuid():
+            os.chmod(path, os.stat(path).st_mode & 0o7777 | 0o001)
+        while path != "/":
+            if not os.stat(path).st_mode & 0o001:
+                raise unittest.SkipTest("the account of PostgreSQL cannot enter %s" % path)
+            path = os.path.dirname(path)
+
+    def program(self, name, *words):
+        done = subprocess.run([os.path.join(self.bin, name), *words], cwd=self.dir,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env=clean_env(), timeout=60 * SLOW,
+                              **self.who)
+        if done.returncode != 0:
+            log = ""
+            if os.path.exists(self.log):
+                with open(self.log, encoding="utf-8", errors="replace") as f:
+                    log = f.read()[-4000:]
+            raise AssertionError("%s: exit %d\n%s\n%s" % (
+                name, done.returncode, done.stdout.decode("utf-8", "replace"), log))
+
+    def start(self):
+        self.program("pg_ctl", "-D", self.data, "-l", self.log, "-s", "-w", "-t",
+                     str(int(60 * SLOW)), "start")
+        with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as f:
+            self.pid = int(f.readline())
+
+    def stop(self, mode="fast"):
+        """mode: smart, fast or immediate (a crash: nothing is written any more)."""
+        if self.pid is not None:
+            self.program("pg_ctl", "-D", self.data, "-s", "-w", "-m", mode, "-t",
+                         str(int(60 * SLOW)), "stop")
+            self.pid = None
+
+    def remove(self):
+        """Stop the server and forget its files. May be called again."""
+        try:
+            self.stop("immediate")
+        except AssertionError:
+            if self.pid is not None:
+                os.kill(self.pid, signal.SIGKILL)
+                self.pid = None
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def sql(self, text, database="postgres"):
+        session = PsqlSession(self, database)
+        try:
+            return session.run(text)
+        finally:
+            session.close()
+
+    def new_database(self):
+        self.databases += 1
+        name = "t%d" % self.databases
+        self.sql("CREATE DATABASE %s" % name)
+        return name
+
+    def url(self, database, user=SUPERUSER):
+        return "postgresql:///%s?host=%s&user=%s" % (database, self.dir, user)
+
+
+_cluster = None
+
+
+def cluster():
+    """The server of this process; it ends with the tests of the module, or with the process."""
+    global _cluster
+    if _cluster is None:
+        _cluster = Cluster()
+        print("PostgreSQL %s from %s" % (_cluster.version, _cluster.bin))
+        unittest.addModuleCleanup(_forget)
+        atexit.register(_forget)
+    return _cluster
+
+
+def _forget():
+    global _cluster
+    if _cluster is not None:
+        _cluster.remove()
+        _cluster = None
+
+
+def clean_env():
+    return dict({k: v for k, v in os.environ.items() if not k.startswith("PG")}, LC_ALL="C.UTF-8")
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+class PsqlSession:
+    """The psql command in a process of its own."""
+    name = "psql"
+    END = "=END="
+
+    def __init__(self, server, database, user=SUPERUSER):
+        self.process = subprocess.Popen(
+            ["stdbuf", "-oL", "psql", "-X", "-q", "-t", "--csv", "-h", server.dir, "-U", user,
+             "-d", database,
+             "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=clean_env())
+        self.run("SET client_min_messages = warning")
+        self.pid = self.run("SELECT pg_backend_pid()")[0][0]
+
+    def ask(self, sql):
+        self.asked = True
+        self.process.stdin.write(("%s\n;\n\\echo\n\\echo %s\n" % (sql, self.END)).encode(
+            "utf-8", "surrogateescape"))
+        self.process.stdin.flush()
+
+    def answer(self):
+        lines = []
+        for line in self.process.stdout:
+            line = line.decode("utf-8", "surrogateescape")
+            if line == self.END + "\n":
+                break
+            lines.append(line)
+        else:
+            raise AssertionError("psql has ended: %s" % "".join(lines))
+        self.asked = False
+        text = "".join(lines)[:-1]
+        refused = re.search(r"^(?:ERROR|FATAL):  (\w{5}): (.*)", text, re.M | re.S)
+        if refused:
+            raise Refused(refused[2], refused[1])
+        return [row or [""] for row in csv.reader(io.StringIO(text, newline=""))]
+
+    def run(self, sql):
+        self.ask(sql)
+        return self.answer()
+
+    def close(self):
+        if self.process.poll() is None and self.asked:
+            self.kill()                         # it may wait for a lock of one that closes later
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def as_text(value):
+    """As psql shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return str(value)
+
+
+class Psycopg2Session:
+    name = "psycopg2"
+
+    def __init__(self, server, database, user=SUPERUSER):
+        self.db = psycopg2.connect(host=server.dir, dbname=database, user=user)
+        self.db.autocommit = True
+        self.pid = str(self.db.get_backend_pid())
+
+    def run(self, sql, values=None):
+        with self.db.cursor() as cursor:
+            try:
+                cursor.execute(sql, values)
+            except psycopg2.Error as error:
+                raise Refused(str(error), error.pgcode) from None
+            rows = cursor.fetchall() if cursor.description else []
+        return [[as_text(v) for v in row] for row in rows]
+
+    def close(self):
+        self.db.close()
+
+    kill = close
+
+
+class PsycopgSession:
+    name = "psycopg"
+
+    def __init__(self, server, database, user=SUPERUSER):
+        self.db = psycopg.connect(host=server.dir, dbname=database, user=user, autocommit=True)
+        self.pid = str(self.db.info.backend_pid)
+
+    def run(self, sql, values=None):
+        with self.db.cursor() as cursor:
+            try:
+                cursor.execute(sql, values)
+            except psycopg.Error as error:
+                raise Refused(str(error), error.sqlstate) from None
+            rows = cursor.fetchall() if cursor.description else []
+        return [[as_text(v) for v in row] for row in rows]
+
+    def close(self):
+        self.db.close()
+
+    kill = close
+
+
+SESSIONS = (PsqlSession, Psycopg2Session, PsycopgSession)
+
+
+def missing(session_class):
+    """Why this client cannot be used here, or None."""
+    if session_class is Psycopg2Session and psycopg2 is None:
+        return "Python has no psycopg2 (Debian: python3-psycopg2)"
+    if session_class is PsycopgSession and psycopg is None:
+        return "Python has no psycopg 3 (Debian: python3-psycopg)"
+    return None
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+def script(name):
+    with open(os.path.join(SQL, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def install(session):
+    """A store in the session's database, as `pawl init` makes it."""
+    session.run("CREATE SCHEMA pawl")
+    for name in "0001_init.sql", "views.sql", "functions.sql":
+        session.run(script(name))
+
+
+def literal(value):
+    """A Python value as an SQL literal. Bytes: text of these bytes, whatever they are."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    return "'%s'" % value.replace("'", "''")
+
+
+def enqueue(*positional, **named):
+    """SELECT ... FROM pawl.enqueue with these arguments."""
+    words = [literal(v) for v in positional]
+    words += ["%s => %s" % (name, literal(v)) for name, v in named.items()]
+    return "SELECT id, created FROM pawl.enqueue(%s)" % ", ".join(words)
+
+
+class PgTest(unittest.TestCase):
+    """A test with a database of its own and a store in it. self.session: a psql of the owner."""
+    make_store = True
+
+    def setUp(self):
+        self.server = cluster()
+        self.database = self.server.new_database()
+        self.session = self.open()
+        if self.make_store:
+            install(self.session)
+
+    def open(self, session_class=PsqlSession, user=SUPERUSER):
+        session = session_class(self.server, self.database, user)
+        self.addCleanup(session.close)
+        return session
+
+    def sql(self, text):
+        return self.session.run(text)
+
+    def one(self, text):
+        return self.session.run(text)[0][0]
+
+    def jobs(self):
+        return self.sql("SELECT id, task, args, state FROM pawl.jobs ORDER BY id")
+
+    def refused(self, state, says, call, session=None):
+        """Refused with this SQLSTATE and these words; returns the refusal."""
+        with self.assertRaisesRegex(Refused, says) as caught:
+            (session or self.session).run(call)
+        self.assertEqual(caught.exception.state, state, caught.exception)
+        return caught.exception
+
+    def wait_until(self, true, deadline=15, what="the condition"):
+        """Ask again until true() is true; fails after `deadline` seconds. Returns its value."""
+        end = time.monotonic() + deadline * SLOW
+        while True:
+            value = true()
+            if value:
+                return value
+            if time.monotonic() > end:
+                self.fail("%s did not become true in %g s" % (what, deadline * SLOW))
+            time.sleep(0.01)                    # between two looks, not in place of one
+
+    def wait_blocked(self, session):
+        """Until the session's statement waits for somebody's lock."""
+        self.wait_until(lambda: self.one("SELECT cardinality(pg_blocking_pids(%s)) > 0"
+                                         % session.pid) == "t", what="a session waits for a lock")
