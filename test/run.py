@@ -171,7 +171,7 @@ def prctl(option, value):
 
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith(("PAWL_", "CK_")) or k in ("PAWL_NODE", "PAWL_CACHE")}
+           if not k.startswith(("PAWL_", "CK_")) or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN")}
     for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER":
         if name in os.environ and not test.label: # once is enough: it is the same engine
             env[name] = os.environ[name]
@@ -576,6 +576,9 @@ def start_server(report):
         print("no PostgreSQL: %s" % why, flush=True)
         report.results.append(("the store suites on PostgreSQL", "skipped", str(why)))
         return None
+    finally:
+        for name in "pgkit", "pawltest":         # a test imports them anew, with its environment,
+            sys.modules.pop(name, None)          # which says what binary it tests
     os.environ.update(PAWL_TEST_PG=server.dir, PAWL_TEST_PG_USER=pgkit.SUPERUSER)
     print("testing with PostgreSQL %s" % server.version, flush=True)
     return server
