@@ -415,6 +415,7 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pawl TO pawl_worker;
         GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA pawl TO pawl_worker;
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pawl TO pawl_worker;
+        REVOKE INSERT, UPDATE, DELETE ON pawl.x_store FROM pawl_worker;
         IF to_regclass('pawl.x_migration') IS NOT NULL THEN
             REVOKE INSERT, UPDATE, DELETE ON pawl.x_migration FROM pawl_worker;
         END IF;
