@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """test_pg_handlers.py - pawl.begin and pawl.complete: a handler that owns its connection commits
-its effect and the acknowledgement together, or neither; and what a migrate does under load."""
+effect and acknowledgement together, or neither; what a migrate does under load; and the page."""
 import os
+import re
+import sqlite3
+import subprocess
 import unittest
 
-from pgkit import SQL, Refused, PgTest, enqueue, script
+from pawltest import PAWL, ROOT
+from pgkit import SQL, Refused, PgTest, clean_env, enqueue, script
 
 RULE, NOT_JSON, FENCED, DONE, VERSION = "22023", "22P02", "PWFEN", "PWDON", "PWVER"
 SERIALIZATION = "40001"
 OTHER = "f" * 32
 
 
-class Handler(PgTest):
+class Claims(PgTest):
     def setUp(self):
         super().setUp()
         self.sql("CREATE TABLE fx(job bigint)")
@@ -33,6 +37,8 @@ class Handler(PgTest):
     def state(self, job):
         return self.one("SELECT state FROM pawl.jobs WHERE id = %s" % job)
 
+
+class Handler(Claims):
     def effects(self):
         return [row[0] for row in self.sql("SELECT job FROM fx ORDER BY job")]
 
@@ -248,6 +254,23 @@ class Migrate(PgTest):
             self.assertEqual([s.answer() for s in sessions], [[["50"]]] * 4)
         self.assertEqual(self.one("SELECT count(*) FROM pawl.jobs"), "1000")
 
+    def test_init_makes_what_the_files_say(self):
+        """Goal: the binary brings these very functions and views, and makes them anew."""
+        functions = ("SELECT proname, pg_get_function_arguments(oid), prosrc, proconfig, prosecdef,"
+                     " provolatile, proacl IS NULL FROM pg_proc"
+                     " WHERE pronamespace = 'pawl'::regnamespace ORDER BY 1, 2")
+        views = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'pawl' ORDER BY 1"
+        want = self.sql(functions), self.sql(views)
+        self.database = self.server.new_database()
+        self.session = self.open()
+        for _ in range(2):
+            done = subprocess.run([PAWL, "init", "--db", self.server.url(self.database)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean_env())
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual((self.sql(functions), self.sql(views)), want)
+            self.sql("DROP FUNCTION pawl.begin(bigint, text)")
+            self.sql("DROP VIEW pawl.tasks")
+
     def test_no_subtransactions(self):
         """Goal: an enqueue costs none: many of them slow the whole server down."""
         for name in os.listdir(SQL):
@@ -267,6 +290,48 @@ class Migrate(PgTest):
         self.assertEqual(self.sql(
             "SELECT proname FROM pg_proc WHERE pronamespace = 'pawl'::regnamespace AND"
             " 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(proconfig, '{}'))"), [])
+
+
+class Page(Claims):
+    """doc/schema.md, On PostgreSQL."""
+
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(ROOT, "doc", "schema.md"), encoding="utf-8") as f:
+            self.page = f.read().split("## On PostgreSQL")[1].split("\n## ")[0]
+
+    def test_examples_run(self):
+        self.sql("CREATE TABLE orders(id int, amount int, paid boolean)")
+        enqueue_it, handle_it = re.findall(r"```sql\n(.*?)```", self.page, re.S)
+        self.assertEqual(self.sql(enqueue_it), [["1", "t"]])
+        self.assertEqual(self.sql(enqueue_it), [["1", "f"]])
+        self.sql("\\set job 1\n\\set lease %s" % self.claim("1"))
+        self.sql(handle_it)
+        self.assertEqual(self.sql("SELECT state, result FROM pawl.jobs"),
+                         [["done", '{"receipt":"r-1"}']])
+        self.assertEqual(self.sql("SELECT DISTINCT paid FROM orders"), [["t"]])
+
+    def test_parameters_and_states_are_those_of_the_functions(self):
+        named = re.search(r"`pawl\.enqueue\((task, args, key.*?)\)`", self.page, re.S).group(1)
+        for args in self.sql("SELECT array_to_string(proargnames[1:pronargs], ', ') FROM pg_proc"
+                             " WHERE pronamespace = 'pawl'::regnamespace"
+                             " AND proname = 'enqueue'"):
+            self.assertEqual(args, [named])
+        states = set(re.findall(r"ERRCODE = '(\w+)'", script("functions.sql")))
+        self.assertEqual(states | {"40001", "23505"},
+                         set(re.findall(r"`([0-9A-Z]{5})`", self.page)))
+
+    def test_views_are_those_of_sqlite(self):
+        db = sqlite3.connect(":memory:")
+        for name in "0001_init.sql", "views.sql":
+            with open(os.path.join(ROOT, "sql", "sqlite", name), encoding="utf-8") as f:
+                db.executescript(f.read())
+        for view in "jobs", "attempts", "queues", "tasks":
+            theirs = [d[0] for d in db.execute("SELECT * FROM pawl_" + view).description]
+            self.assertEqual(self.sql(
+                "SELECT attname FROM pg_attribute WHERE attrelid = 'pawl.%s'::regclass"
+                " AND attnum > 0 ORDER BY attnum" % view), [[name] for name in theirs])
+        db.close()
 
 
 if __name__ == "__main__":
