@@ -358,9 +358,9 @@ START_TEST(crash_killed_in_init_the_next_init_makes_the_store)
     struct fx f;
 
     fx_begin(&f, _i / (int)UT_N(init_points));
-    fx_shut(&f);
     if (f.kind == &fx_postgres) /* its store is no file in the directory */
         fx_sql(&f, "DROP SCHEMA pawl CASCADE");
+    fx_shut(&f);
     fx_remove(f.dir);
     ck_assert_ptr_nonnull(fx_mkdir(&f));
     fx_arm(point, "kill");
