@@ -25,7 +25,7 @@ import tempfile
 import time
 import unittest
 
-from pawltest import ROOT, SLOW
+from pawltest import PAWL, ROOT, SLOW
 
 try:
     import psycopg2
@@ -352,6 +352,7 @@ def enqueue(*positional, **named):
 class PgTest(unittest.TestCase):
     """A test with a database of its own and a store in it. self.session: a psql of the owner."""
     make_store = True
+    dir = None                                  # of the commands; made by the first
 
     def setUp(self):
         self.server = cluster()
@@ -370,6 +371,18 @@ class PgTest(unittest.TestCase):
 
     def one(self, text):
         return self.session.run(text)[0][0]
+
+    def pawl(self, *words, user=SUPERUSER):
+        """Run the command on this store, in a directory of its own: exit code, what it said."""
+        if self.dir is None:
+            self.dir = tempfile.mkdtemp(prefix="pawl-test-")
+            self.addCleanup(shutil.rmtree, self.dir, True)
+        env = dict(clean_env(), PAWL_DB=self.server.url(self.database, user),
+                   PAWL_RUNTIME_DIR=self.dir)
+        done = subprocess.run([PAWL, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              cwd=self.dir, env=env, timeout=60 * SLOW)
+        return done.returncode, "pawl %s: exit %d\n%s" % (
+            " ".join(words), done.returncode, done.stdout.decode("utf-8", "replace"))
 
     def jobs(self):
         return self.sql("SELECT id, task, args, state FROM pawl.jobs ORDER BY id")

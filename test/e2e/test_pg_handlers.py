@@ -5,11 +5,10 @@ effect and acknowledgement together, or neither; what a migrate does under load;
 import os
 import re
 import sqlite3
-import subprocess
 import unittest
 
-from pawltest import PAWL, ROOT
-from pgkit import SQL, Refused, PgTest, clean_env, enqueue, script
+from pawltest import ROOT
+from pgkit import SQL, Refused, PgTest, enqueue, script
 
 RULE, NOT_JSON, FENCED, DONE, VERSION = "22023", "22P02", "PWFEN", "PWDON", "PWVER"
 SERIALIZATION = "40001"
@@ -264,9 +263,8 @@ class Migrate(PgTest):
         self.database = self.server.new_database()
         self.session = self.open()
         for _ in range(2):
-            done = subprocess.run([PAWL, "init", "--db", self.server.url(self.database)],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean_env())
-            self.assertEqual(done.returncode, 0, done.stdout)
+            code, text = self.pawl("init")
+            self.assertEqual(code, 0, text)
             self.assertEqual((self.sql(functions), self.sql(views)), want)
             self.sql("DROP FUNCTION pawl.begin(bigint, text)")
             self.sql("DROP VIEW pawl.tasks")
