@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_pg_worker.py - a worker on PostgreSQL: what a handler's SQL may not do to the session that
+other jobs share, and what is left on the server of a worker that was killed."""
+import os
+import signal
+import subprocess
+import unittest
+
+from pgkit import PAWL, PgTest, clean_env
+
+
+class Worker(PgTest):
+    make_store = False                              # pawl init does
+
+    def setUp(self):
+        super().setUp()
+        code, said = self.pawl("init")
+        self.assertEqual(code, 0, said)
+
+    def configure(self, sql):
+        with open(os.path.join(self.dir, "pawl.conf"), "w") as f:
+            f.write("[task s]\nsql = %s\n" % sql)
+
+    def test_sql_that_changes_the_session_is_refused(self):
+        for sql, says in (("SELECT set_config('search_path', 'evil', false)", "set_config"),
+                          ("SELECT pg_catalog.\"set_config\"('a.b', 'c', false)", "set_config"),
+                          ("SELECT U&\"set!005fconfig\" UESCAPE '!'", "U&"),
+                          ("SELECT u&'x'", "U&")):
+            self.configure(sql)
+            code, said = self.pawl("work", "--until-empty")
+            self.assertNotEqual(code, 0, said)
+            self.assertIn(says, said)
+
+    def test_killed_inside_a_statement_its_transaction_ends_soon(self):
+        """Its locks would keep the jobs of its batch from everybody for as long as it runs."""
+        self.configure("SELECT pg_sleep(600)")
+        self.pawl("enqueue", "s")
+        env = dict(clean_env(), PAWL_DB=self.server.url(self.database), PAWL_RUNTIME_DIR=self.dir)
+        worker = subprocess.Popen([PAWL, "work"], cwd=self.dir, env=env, stderr=subprocess.DEVNULL,
+                                  start_new_session=True)
+        self.addCleanup(worker.wait)
+        try:
+            self.wait_until(self.sleeping, what="the statement's start")
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)
+        self.wait_until(lambda: not self.sleeping(), what="the end of the killed worker's backend")
+
+    def sleeping(self):
+        return self.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+                        " AND datname = current_database()") != "0"
+
+
+if __name__ == "__main__":
+    unittest.main()
