@@ -151,6 +151,14 @@ static void error(struct pawl_run *run, const char *text, size_t n)
     buf_free(&b);
 }
 
+static enum pawl_outcome by_class(int native)
+{
+    switch (classify_sql(native, NULL)) {
+    case OUT_TRANSIENT: case OUT_TIMEOUT: return PAWL_RETRY;
+    default: return PAWL_FAIL;
+    }
+}
+
 static enum pawl_outcome outcome(struct pawl_run *run, const struct pawl_error *e)
 {
     struct c_run *r = c_run_of(run);
@@ -160,17 +168,18 @@ static enum pawl_outcome outcome(struct pawl_run *run, const struct pawl_error *
         error(run, text, sizeof text - 1);
         return PAWL_FAIL;
     }
+    if (r->failed != NULL && e->rc == PAWL_SQL && e->native == C_FAILED_BEFORE) {
+        /* It only says that another one came first: that one is told, and decides. */
+        error(run, r->failed, strlen(r->failed));
+        return r->failed_rc != PAWL_SQL ? PAWL_FAIL : by_class(r->failed_native);
+    }
     error(run, e->msg, strnlen(e->msg, sizeof e->msg));
     if (c_is_fault(e->rc)) {
         if (r->fault == NULL && r->phase != C_OVER) r->fault = r->error;
         return PAWL_RETRY;
     }
     if (e->rc == PAWL_FENCED) return PAWL_RETRY;
-    if (e->rc != PAWL_SQL) return PAWL_FAIL;
-    switch (classify_sql(e->native, NULL)) {
-    case OUT_TRANSIENT: case OUT_TIMEOUT: return PAWL_RETRY;
-    default: return PAWL_FAIL;
-    }
+    return e->rc != PAWL_SQL ? PAWL_FAIL : by_class(e->native);
 }
 
 static void after(struct pawl_run *run, int64_t delay_us)

@@ -10,6 +10,8 @@
 #include "handler/job_key.h"
 
 enum { C_STATEMENTS = 256, C_BUCKETS = 512 };
+/* SQLSTATE 25P02 to base 36: an earlier statement has spoiled the transaction. */
+enum { C_FAILED_BEFORE = ((((2 * 36) + 5) * 36 + 25) * 36 + 0) * 36 + 2 };
 
 /* A statement kept prepared. */
 struct c_stmt {

@@ -27,9 +27,6 @@ bool c_is_fault(enum pawl_rc rc)
         || rc == PAWL_STORE || rc == PAWL_DENIED || rc == PAWL_UNSURE || rc == PAWL_NOTOURS;
 }
 
-/* SQLSTATE 25P02 to base 36: an earlier statement has spoiled the transaction. */
-enum { FAILED_BEFORE = ((((2 * 36) + 5) * 36 + 25) * 36 + 0) * 36 + 2 };
-
 static enum pawl_rc fault_of(int native)
 {
     switch (native & 0xff) {
@@ -51,7 +48,7 @@ enum pawl_rc c_note(struct c_run *r, struct pawl_error *e)
             pinned = !c_flag(r->h->o.stop);
             if (pinned) r->timed_out = true;
             else r->interrupted = true;
-        } else if (!pinned && r->failed != NULL && e->native == FAILED_BEFORE) {
+        } else if (!pinned && r->failed != NULL && e->native == C_FAILED_BEFORE) {
             return e->rc; /* the first error is the one to tell */
         } else if (!pinned) {
             e->rc = fault_of(e->native);

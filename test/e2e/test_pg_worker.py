@@ -26,7 +26,10 @@ class Worker(PgTest):
         for sql, says in (("SELECT set_config('search_path', 'evil', false)", "set_config"),
                           ("SELECT pg_catalog.\"set_config\"('a.b', 'c', false)", "set_config"),
                           ("SELECT U&\"set!005fconfig\" UESCAPE '!'", "U&"),
-                          ("SELECT u&'x'", "U&")):
+                          ("SELECT u&'x'", "U&"),
+                          # what would run: the function, and a private table by another spelling
+                          ("SELECT U&\"set\\005fconfig\"('a.b', 'c', false)", "U&"),
+                          ("DELETE FROM pawl.U&\"x\\005fready\"", "U&")):
             self.configure(sql)
             code, said = self.pawl("work", "--until-empty")
             self.assertNotEqual(code, 0, said)
