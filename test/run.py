@@ -42,6 +42,8 @@ SETTLE_S = 5           # how long processes may take to end after their test did
 OUTPUT_LINES = 150     # of a failed test's output, the last so many are shown
 QUIET_S = 20           # without a terminal, say so often that we are alive
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+# Folders of packages that only tests use: what tool/thirdparty has fetched, or "".
+FETCHED = {"PAWL_PYTHON_DIR": "python-dir", "PAWL_NODE_PG": "node-pg-dir"}
 
 
 class Test:
@@ -171,7 +173,8 @@ def prctl(option, value):
 
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith(("PAWL_", "CK_")) or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN")}
+           if not k.startswith(("PAWL_", "CK_"))
+           or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN", *FETCHED)}
     for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER":
         if name in os.environ and not test.label: # once is enough: it is the same engine
             env[name] = os.environ[name]
@@ -598,6 +601,10 @@ def main():
     opts.names += opts.names_too
     opts.build_dir = os.path.abspath(opts.build_dir)
     opts.also = [os.path.abspath(d) for d in opts.also]
+    for name, verb in FETCHED.items():
+        found = subprocess.run([sys.executable, os.path.join(TOP, "tool", "thirdparty"), verb],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        os.environ[name] = found.stdout.decode().strip()
     tests, broken = discover(opts)
     if opts.list:
         print("\n".join(t.name for t in tests))

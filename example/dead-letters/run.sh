@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 run sql "CREATE TABLE stock(sku TEXT PRIMARY KEY, place TEXT,
-                     qty INTEGER NOT NULL CHECK (typeof(qty) = 'integer'))"
+                     qty INTEGER NOT NULL$(on " CHECK (typeof(qty) = 'integer')" ""))"
 run pawl init
 run pawl apply
 cat >rows.jsonl <<'ROWS'
@@ -16,7 +16,7 @@ cat >rows.jsonl <<'ROWS'
 ROWS
 run pawl enqueue --bulk rows.jsonl
 run work
-run sql "SELECT id, dead_class, error FROM pawl_jobs WHERE state = 'dead' ORDER BY id"
+run sql "SELECT id, dead_class, error FROM $jobs WHERE state = 'dead' ORDER BY id"
 run pawl dead show 2
 
 note "row 2: the args are wrong, so they are corrected for the replay"
@@ -33,8 +33,8 @@ run pawl dead replay 2
 run work
 
 note "two rows were for the same gear: the second one is dead again, with a new reason"
-run sql "SELECT id, replay_of, state, dead_class, error FROM pawl_jobs
+run sql "SELECT id, replay_of, state, dead_class, error FROM $jobs
           WHERE replay_of IS NOT NULL ORDER BY id"
-run sql "SELECT id, state, replayed_as FROM pawl_jobs WHERE replay_of IS NULL ORDER BY id"
+run sql "SELECT id, state, replayed_as FROM $jobs WHERE replay_of IS NULL ORDER BY id"
 run sql "SELECT sku, qty, place FROM stock ORDER BY sku"
 run pawl check

@@ -9,6 +9,6 @@ run pawl enqueue ping '{"do":"work"}'
 run pawl enqueue ping '{"do":"fail"}'
 run pawl enqueue ping '{"do":"die"}'
 run work
-run sql "SELECT id, state, outcome, reason FROM pawl_jobs ORDER BY id"
+run sql "SELECT id, state, outcome, reason FROM $jobs ORDER BY id"
 note "three jobs, three starts: even exit 75 is not tried again"
 run grep -c start starts.txt

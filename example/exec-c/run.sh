@@ -10,4 +10,4 @@ run pawl enqueue factor '{"n":1001}'
 run pawl enqueue factor '{"n":2147483646}'
 run pawl enqueue factor '{"n":"many"}'
 run work
-run sql "SELECT id, state, result, reason FROM pawl_jobs"
+run sql "SELECT id, state, result, reason FROM $jobs ORDER BY id"

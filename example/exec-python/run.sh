@@ -9,7 +9,7 @@ run pawl enqueue resize '{"width":640,"height":480}'
 run pawl enqueue resize '{"width":4000,"height":3000,"huge":true}'
 run pawl enqueue resize '{"width":0,"height":0}'
 run work
-run sql "SELECT id, state, failures, result, error FROM pawl_jobs"
+run sql "SELECT id, state, failures, result, error FROM $jobs ORDER BY id"
 run ls thumb-1.json thumb-2.json
 
 note "one job in the foreground, without the queue"

@@ -9,6 +9,6 @@ run pawl enqueue greet '{"name":"Ann"}' --key first
 run pawl enqueue greet '{"name":42}'
 run work
 note "the first attempt exited with 75 and was tried again; the second job can never work"
-run sql "SELECT id, state, failures, result, dead_class, reason FROM pawl_jobs"
-run sql "SELECT job_id, n, outcome, exit_code, rtrim(err_tail, char(10)) FROM pawl_attempts
+run sql "SELECT id, state, failures, result, dead_class, reason FROM $jobs ORDER BY id"
+run sql "SELECT job_id, n, outcome, exit_code, rtrim(err_tail, $(on char chr)(10)) FROM $attempts
           ORDER BY job_id, n"

@@ -20,4 +20,4 @@ run pawl enqueue charge '{"order":3}'
 run work
 run sql "SELECT * FROM charge"
 run sql "SELECT * FROM receipt"
-run sql "SELECT id, task, state, reason FROM pawl_jobs"
+run sql "SELECT id, task, state, reason FROM $jobs ORDER BY id"

@@ -13,7 +13,7 @@ run pawl enqueue transfer '{"from":"ann","to":"bob","cents":300}' --key order-1
 run pawl enqueue transfer '{"from":"ann","to":"bob","cents":300}' --key order-1
 run work
 run sql "SELECT name, cents FROM account ORDER BY name"
-run sql "SELECT state, result FROM pawl_jobs WHERE id = 1"
+run sql "SELECT state, result FROM $jobs WHERE id = 1"
 
 note "nobody called carl: the last statement changes no row, and the first one is undone with it"
 run pawl enqueue transfer '{"from":"ann","to":"carl","cents":100}' --key order-2
@@ -21,4 +21,4 @@ note "ann does not have 5000: the schema refuses"
 run pawl enqueue transfer '{"from":"ann","to":"bob","cents":5000}' --key order-3
 run work
 run sql "SELECT name, cents FROM account ORDER BY name"
-run sql "SELECT id, state, dead_class, reason FROM pawl_jobs WHERE state <> 'done'"
+run sql "SELECT id, state, dead_class, reason FROM $jobs WHERE state <> 'done' ORDER BY id"

@@ -13,6 +13,6 @@ run pawl enqueue set_price '{"sku":"bolt","cents":999,"version":2}' --key event-
 run pawl enqueue set_price '{"sku":"bolt","cents":130,"version":3}' --key event-3
 run work
 note "older: stale. Equal and the same: stale. Equal and different: a conflict, for somebody to see"
-run sql "SELECT key, args ->> 'version', state, outcome, dead_class FROM pawl_jobs
+run sql "SELECT key, $(on args args::json) ->> 'version', state, outcome, dead_class FROM $jobs
           ORDER BY id"
 run sql "SELECT sku, cents FROM price"

@@ -3,9 +3,8 @@
 
 cluster() starts a server in a temporary directory, once per process: a Unix socket only, everybody
 trusted, UTF-8. The server does not wait for the disk (fsync = off): what a killed server process
-would lose is tested with a Cluster(durable=True) of one's own. Which programs: $PAWL_PG_BIN (a
-directory), else those of `pg_config --bindir`, else the newest below /usr/lib/postgresql. None: the
-tests are skipped, with the reason.
+would lose is tested with a Cluster(durable=True) of one's own. Which programs: tool/pgserver.py
+says it. None: the tests are skipped, with the reason.
 
 A session keeps one connection open. run(sql) runs one statement and returns its rows as lists of
 texts; a refusal raises Refused with the server's words and SQLSTATE. ask(sql) sends only, and
@@ -13,19 +12,22 @@ answer() waits: so a test has two transactions at once.
 """
 import atexit
 import csv
-import glob
 import io
 import os
-import pwd
 import re
 import shutil
-import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 from pawltest import PAWL, ROOT, SLOW
+
+sys.path.insert(0, os.path.join(ROOT, "tool"))
+if os.environ.get("PAWL_PYTHON_DIR"):            # what tool/thirdparty has fetched, by test/run.py
+    sys.path.insert(0, os.environ["PAWL_PYTHON_DIR"])
+from pgserver import SUPERUSER, Missing, Server, clean_env  # noqa: E402
 
 try:
     import psycopg2
@@ -38,7 +40,6 @@ except ImportError:
     psycopg = None
 
 csv.field_size_limit(16 * 1024 * 1024)
-SUPERUSER = "owner"
 SQL = os.path.join(ROOT, "sql", "postgres")
 
 
@@ -52,106 +53,19 @@ class Refused(Exception):
 
 # --- the server -----------------------------------------------------------------------------------
 
-def bindir():
-    """Where initdb, pg_ctl and postgres are, or None."""
-    found = [os.environ.get("PAWL_PG_BIN", "")]
-    if shutil.which("pg_config"):
-        found.append(subprocess.run(["pg_config", "--bindir"], stdout=subprocess.PIPE,
-                                    check=True).stdout.decode().strip())
-    found += sorted(glob.glob("/usr/lib/postgresql/*/bin"),
-                    key=lambda p: int(re.sub(r"\D", "", p) or 0), reverse=True)
-    for path in found:
-        if path and all(os.access(os.path.join(path, p), os.X_OK)
-                        for p in ("initdb", "pg_ctl", "postgres")):
-            return path
-    return None
+class Cluster(Server):
+    """A private server (tool/pgserver.py), and a database for each who asks."""
 
-
-def account():
-    """How to start a program that refuses to be root: keywords for subprocess."""
-    if os.getuid() != 0:
-        return {}
-    for name in "postgres", "nobody":
-        try:
-            user = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    raise unittest.SkipTest("running as root, and there is no account to run PostgreSQL as")
-
-
-class Cluster:
     def __init__(self, durable=False, settings=""):
-        self.bin = bindir()
-        if self.bin is None:
-            raise unittest.SkipTest("no PostgreSQL server programs (Debian: postgresql)")
         if not shutil.which("psql") or not shutil.which("stdbuf"):
             raise unittest.SkipTest("no psql (Debian: postgresql-client), or no stdbuf")
-        self.who = account()
-        self.dir = tempfile.mkdtemp(prefix="pg-")
-        self.data, self.log = os.path.join(self.dir, "data"), os.path.join(self.dir, "log")
-        self.pid, self.databases = None, 0
-        self.let_in()
-        self.program("initdb", "-D", self.data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
-                     "--locale=C.UTF-8", "--no-sync")
-        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="ascii") as f:
-            f.write("listen_addresses = ''\nunix_socket_directories = '%s'\nfsync = %s\n"
-                    "shared_buffers = 32MB\nmax_connections = 200\nlog_statement = none\n%s\n"
-                    % (self.dir, "on" if durable else "off", settings))
-        self.start()
+        try:
+            super().__init__(durable, settings, patience=60 * SLOW)
+        except Missing as why:
+            raise unittest.SkipTest(str(why)) from None
+        self.databases = 0
         self.version = self.sql("SHOW server_version")[0][0]
         self.version_num = int(self.sql("SHOW server_version_num")[0][0])
-
-    def let_in(self):
-        """The server's account must reach its directory: the tests' own are opened to it."""
-        if "user" not in self.who:
-            return
-        os.chown(self.dir, self.who["user"], self.who["group"])
-        path = os.path.dirname(self.dir)
-        while path != "/":
-            mode = os.stat(path).st_mode & 0o7777
-            ours = path == tempfile.gettempdir() or os.path.basename(path).startswith("pawl-test-")
-            if not mode & 0o001 and ours:
-                os.chmod(path, mode | 0o001)
-            elif not mode & 0o001:
-                raise unittest.SkipTest("the account of PostgreSQL cannot enter %s" % path)
-            path = os.path.dirname(path)
-
-    def program(self, name, *words):
-        done = subprocess.run([os.path.join(self.bin, name), *words], cwd=self.dir,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, env=clean_env(), timeout=60 * SLOW,
-                              **self.who)
-        if done.returncode != 0:
-            log = ""
-            if os.path.exists(self.log):
-                with open(self.log, encoding="utf-8", errors="replace") as f:
-                    log = f.read()[-4000:]
-            raise AssertionError("%s: exit %d\n%s\n%s" % (
-                name, done.returncode, done.stdout.decode("utf-8", "replace"), log))
-
-    def start(self):
-        self.program("pg_ctl", "-D", self.data, "-l", self.log, "-s", "-w", "-t",
-                     str(int(60 * SLOW)), "start")
-        with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as f:
-            self.pid = int(f.readline())
-
-    def stop(self, mode="fast"):
-        """mode: smart, fast or immediate (a crash: nothing is written any more)."""
-        if self.pid is not None:
-            self.program("pg_ctl", "-D", self.data, "-s", "-w", "-m", mode, "-t",
-                         str(int(60 * SLOW)), "stop")
-            self.pid = None
-
-    def remove(self):
-        """Stop the server and forget its files. May be called again."""
-        try:
-            self.stop("immediate")
-        except AssertionError:
-            if self.pid is not None:
-                os.kill(self.pid, signal.SIGKILL)
-                self.pid = None
-        shutil.rmtree(self.dir, ignore_errors=True)
 
     def sql(self, text, database="postgres"):
         session = PsqlSession(self, database)
@@ -165,9 +79,6 @@ class Cluster:
         name = "t%d" % self.databases
         self.sql("CREATE DATABASE %s" % name)
         return name
-
-    def url(self, database, user=SUPERUSER):
-        return "postgresql:///%s?host=%s&user=%s" % (database, self.dir, user)
 
 
 _cluster = None
@@ -189,10 +100,6 @@ def _forget():
     if _cluster is not None:
         _cluster.remove()
         _cluster = None
-
-
-def clean_env():
-    return dict({k: v for k, v in os.environ.items() if not k.startswith("PG")}, LC_ALL="C.UTF-8")
 
 
 # --- sessions -------------------------------------------------------------------------------------
