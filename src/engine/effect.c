@@ -285,6 +285,27 @@ static enum pawl_rc fault_alone(struct effect *ef, struct store *st, const struc
     return write_verdicts(ef, st, n, out, e);
 }
 
+/* Somebody else decided it meanwhile: nothing to charge. Or only its version was applied by another
+ * job: what is still leased to us is applied again, and the guard says what it is. */
+static enum pawl_rc fenced_alone(struct effect *ef, struct store *st,
+                                 const struct pawl_error *cause, struct effect_report *out,
+                                 struct pawl_error *e)
+{
+    bool still = false;
+    const enum pawl_rc rc = ef->given != NULL ? store_holds(st, &ef->jobs[0], &still, e) : PAWL_OK;
+
+    if (rc != PAWL_OK)
+        return rc;
+    if (still) {
+        out->reruns++;
+        return PAWL_OK;
+    }
+    report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause->msg);
+    if (ef->given != NULL)
+        ef->given->state[0] = GIVEN_SETTLED;
+    return PAWL_OK;
+}
+
 /* A batch of one did not commit: whose doing was it? */
 static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p, size_t verdicts_n,
                                 const struct pawl_error *cause, struct effect_report *out,
@@ -294,12 +315,8 @@ static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p
 
     if (p == PASS_STORE && verdicts_n == 1)
         return write_verdicts(ef, st, verdicts_n, out, e);
-    if (cause->rc == PAWL_FENCED) { /* somebody else decided it meanwhile: nothing to charge */
-        report_fenced(ef->o.lane->tasks[ef->jobs[0].task_i].name, &ef->jobs[0], cause->msg);
-        if (ef->given != NULL)
-            ef->given->state[0] = GIVEN_SETTLED;
-        return PAWL_OK;
-    }
+    if (cause->rc == PAWL_FENCED)
+        return fenced_alone(ef, st, cause, out, e);
     if ((p == PASS_RERUN && f->error != NULL && f->outcome != OUT_DONE) ||
         is_store_fault(cause->rc))
         return fault_alone(ef, st, cause, out, e);

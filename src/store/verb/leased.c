@@ -53,6 +53,52 @@ static enum pawl_rc was_mine(struct db *db, const struct job *job, bool *mine,
     return rc;
 }
 
+static enum pawl_rc put_running(struct db *db, const struct lane *lane, const struct job *job,
+                                struct pawl_error *e)
+{
+    struct query *q = NULL;
+    enum pawl_rc rc;
+
+    if ((rc = db_q(db, Q_RUNNING_PUT, &q, e)) != PAWL_OK)
+        return rc;
+    q_int(q, 1, job->id);
+    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
+    q_text(q, 3, db->side.id);
+    q_int(q, 4, job->token);
+    q_int(q, 5, job->started_at_us);
+    q_int(q, 6, db_lane_task(lane, job));
+    q_int(q, 7, job->queue_id);
+    q_int(q, 8, job->rank);
+    q_int(q, 9, job->run_at_us);
+    q_int(q, 10, job->n.runs);
+    q_int(q, 11, job->n.failures);
+    q_int(q, 12, job->n.lost);
+    q_int(q, 13, job->n.releases);
+    q_int(q, 14, job->n.snoozes);
+    q_int(q, 15, job->suspect);
+    return db_run(db, q, e);
+}
+
+/* The effect moves the guard, or is stale. Another transaction may have moved it to this version
+ * after we had looked: its row is locked for us now, so that what is read is what counts. A
+ * conflict keeps the lease, and the engine buries it. */
+static enum pawl_rc advance(struct db *db, const struct settle *s, const struct lane *lane,
+                            enum settle_result *result, struct pawl_error *e)
+{
+    enum guard g = GUARD_FRESH;
+    bool ok = false;
+    enum pawl_rc rc = db_advance(db, db_lane_task(lane, s->job), s->job, &ok, e);
+
+    if (rc != PAWL_OK || ok)
+        return rc;
+    *result = SETTLE_STALE;
+    if ((rc = db_guard(&db->base, &lane->tasks[s->job->task_i], s->job, &g, e)) != PAWL_OK ||
+        g != GUARD_CONFLICT)
+        return rc;
+    *result = SETTLE_CONFLICT;
+    return put_running(db, lane, s->job, e);
+}
+
 static enum pawl_rc settle_one(struct db *db, struct settle *s, const struct lane *lane,
                                enum settle_result *result, struct pawl_error *e)
 {
@@ -84,45 +130,25 @@ static enum pawl_rc settle_one(struct db *db, struct settle *s, const struct lan
         return db_put_ready(db, db_lane_task(lane, s->job), s->job, &s->d, e);
     if (s->d.to != PAWL_STATE_DONE)
         return db_place(db, s, e);
-    if (s->d.outcome == OUT_DONE) {
-        if ((rc = db_advance(db, db_lane_task(lane, s->job), s->job, &ok, e)) != PAWL_OK)
-            return rc;
-        if (!ok)
-            *result = SETTLE_STALE;
-    }
-    return db_put_done(db, s->job, s->found, s->d.outcome == OUT_STALE || !ok, e);
+    if (s->d.outcome == OUT_DONE &&
+        ((rc = advance(db, s, lane, result, e)) != PAWL_OK || *result == SETTLE_CONFLICT))
+        return rc;
+    return db_put_done(db, s->job, s->found, s->d.outcome == OUT_STALE || *result == SETTLE_STALE,
+                       e);
 }
 
 static enum pawl_rc lease_one(struct db *db, const struct lane *lane, const struct job *job,
                               struct pawl_error *e)
 {
-    struct query *q = NULL;
     bool ok = false;
-    enum pawl_rc rc;
+    const enum pawl_rc rc = db_take_ready(db, db_lane_task(lane, job), job, &ok, e);
 
-    if ((rc = db_take_ready(db, db_lane_task(lane, job), job, &ok, e)) != PAWL_OK)
+    if (rc != PAWL_OK)
         return rc;
     if (!ok)
         return pawl_fail(e, PAWL_BUG, "claim: job %lld moved inside the transaction",
                          (long long)job->id);
-    if ((rc = db_q(db, Q_RUNNING_PUT, &q, e)) != PAWL_OK)
-        return rc;
-    q_int(q, 1, job->id);
-    q_blob(q, 2, job->lease_id, sizeof job->lease_id);
-    q_text(q, 3, db->side.id);
-    q_int(q, 4, job->token);
-    q_int(q, 5, job->started_at_us);
-    q_int(q, 6, db_lane_task(lane, job));
-    q_int(q, 7, job->queue_id);
-    q_int(q, 8, job->rank);
-    q_int(q, 9, job->run_at_us);
-    q_int(q, 10, job->n.runs);
-    q_int(q, 11, job->n.failures);
-    q_int(q, 12, job->n.lost);
-    q_int(q, 13, job->n.releases);
-    q_int(q, 14, job->n.snoozes);
-    q_int(q, 15, job->suspect);
-    return db_run(db, q, e);
+    return put_running(db, lane, job, e);
 }
 
 enum pawl_rc db_lease(struct db *db, const struct lane *lane, size_t want, bool alone,
