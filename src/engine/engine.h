@@ -148,6 +148,7 @@ struct prepared_opts {
     void *ctx;
     const struct env *env;
     int64_t budget_us;        /* how long a batch's preparations should take; 0: 20 ms */
+    int64_t apply_us;         /* and its applications, as in effect mode; 0: 5 ms */
     size_t batch_max;         /* 0: 256; at most LIMIT_CONCURRENCY */
     size_t batch_first;       /* before it is known how long they take; 0: 1 */
     const volatile int *stop; /* non-zero: finish the job in hand, hand back the rest, return */

@@ -87,7 +87,8 @@ struct prepared *prepared_new(const struct prepared_opts *o)
         p->o.batch_max = LIMIT_CONCURRENCY;
     const size_t n = p->o.batch_max;
     const struct effect_opts eo = { .lane = o->lane, .fn = run_apply, .ctx = p, .env = p->o.env,
-                                    .batch_max = n, .stop = o->stop };
+                                    .batch_max = n, .budget_us = o->apply_us,
+                                    .stop = o->stop };
     p->effect = effect_new(&eo);
     p->leased = leased_new(o->lane, n, p->o.env);
     p->plan = calloc(n, sizeof *p->plan);

@@ -3,7 +3,10 @@
  * finds out late is decided under the lock that it waited for. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "lib/fx.h"
 
 static void begin(struct fx *f)
@@ -37,7 +40,7 @@ static void other_settles(struct fx *f, int64_t a)
 }
 
 /* `fn` runs in a thread until it waits for the other one's lock, which is let go then. */
-struct racer { struct fx *f; void *own; enum pawl_rc rc; };
+struct racer { struct fx *f; void *own; const char *end; enum pawl_rc rc; };
 
 static void race(struct racer *r, void *(*fn)(void *))
 {
@@ -48,7 +51,7 @@ static void race(struct racer *r, void *(*fn)(void *))
         ck_assert_int_lt(i, 2000);
         fx_sql(r->f, "SELECT pg_sleep(0.005)");
     }
-    fx_sql(r->f, "COMMIT");
+    fx_sql(r->f, r->end != NULL ? r->end : "COMMIT");
     ck_assert_int_eq(pthread_join(t, NULL), 0);
     fx_ok(r->rc, r->f);
 }
@@ -189,12 +192,57 @@ START_TEST(postgres_prepared_jobs_of_one_version_at_one_moment_are_a_conflict)
 }
 END_TEST
 
+/* --- a death, and what it left on the server --- */
+
+static void claim_and_die(struct fx *f, void *ctx)
+{
+    struct job jobs[3];
+
+    (void)ctx;
+    fx_join(f);
+    ck_assert_uint_eq(fx_claim(f, jobs, 3, false), 3);
+    kill(getpid(), SIGKILL);
+}
+
+static void *reap(void *ctx)
+{
+    struct racer *r = ctx;
+
+    r->rc = engine_reap(r->f->st, &r->f->clock.env, r->own, &r->f->e);
+    return NULL;
+}
+
+/* Its transaction outlives it by moments: none of its jobs may be passed over meanwhile, for nobody
+ * would look for them before a lease is over, and the last words are read once. */
+START_TEST(postgres_jobs_that_a_death_left_locked_are_recovered_with_the_others)
+{
+    struct reap_report rep;
+    struct fx f;
+
+    fx_begin(&f, 1);
+    fx_task(&f, "apply");
+    for (int i = 0; i < 3; i++)
+        fx_put(&f, "apply", "{}");
+    fx_shut(&f);
+    ck_assert(WIFSIGNALED(fx_wait(fx_child(&f, claim_and_die, NULL))));
+    fx_open(&f);
+    fx_sql(&f, "BEGIN; DELETE FROM pawl.x_running WHERE job_id < 3");
+    struct racer r = { .f = &f, .own = &rep, .end = "ROLLBACK" };
+    race(&r, reap);
+    ck_assert_uint_eq(rep.suspects, 3);
+    for (int64_t id = 1; id <= 3; id++)
+        fx_counters(&f, id, 1, 0, 0, 0, 0);
+    fx_end(&f);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
     if (fx_kinds_n() < 2) return;
     tcase_add_test(tc, postgres_leased_settles_of_one_version_at_one_moment_are_a_conflict);
     tcase_add_test(tc, postgres_effects_of_one_version_at_one_moment_are_a_conflict);
     tcase_add_test(tc, postgres_prepared_jobs_of_one_version_at_one_moment_are_a_conflict);
+    tcase_add_test(tc, postgres_jobs_that_a_death_left_locked_are_recovered_with_the_others);
 }
 
 int main(void)

@@ -85,7 +85,8 @@ static void rig_open(struct rig *r, struct fx *f, size_t batch)
 {
     const struct prepared_opts o = { .lane = &f->lane, .calls = &calls, .ctx = r,
                                      .env = &f->clock.env, .batch_max = batch,
-                                     .batch_first = 4, .budget_us = 60 * SEC, .stop = &r->stop };
+                                     .batch_first = 4, .budget_us = 60 * SEC,
+                                     .apply_us = 60 * SEC, .stop = &r->stop };
 
     r->f = f;
     r->p = prepared_new(&o);
@@ -385,12 +386,17 @@ END_TEST
 
 /* --- deaths --- */
 
-struct death { struct trace *t; size_t batch; const char *point, *action; };
+struct death {
+    struct trace *t;
+    size_t batch;
+    const char *point, *action;
+    void (*on_apply)(struct rig *r, const struct job *job, struct finding *f, bool *pinned);
+};
 
 static void step_and_die(struct fx *f, void *ctx)
 {
     struct death *d = ctx;
-    struct rig r = { .t = d->t };
+    struct rig r = { .t = d->t, .on_apply = d->on_apply };
     struct effect_report out;
 
     fx_join(f);
@@ -476,6 +482,34 @@ START_TEST(each_store_death_in_commit_makes_suspects_of_a_batch_and_charges_one_
     ck_assert_uint_eq(rep.charged, 1);
     fx_counters(&f, 1, 2, 0, 1, 0, 0);
     fx_counters(&f, 2, 1, 0, 0, 0, 0);
+    fx_end(&f);
+}
+END_TEST
+
+static void stop_at_two(struct rig *r, const struct job *job, struct finding *f, bool *pinned)
+{
+    (void)f;
+    (void)pinned;
+    if (job->id == 2) r->stop = 1;
+}
+
+/* A batch may end before its last job, out of time or told to stop. */
+START_TEST(each_store_death_in_commit_suspects_only_who_was_applied)
+{
+    struct reap_report rep;
+    struct death d;
+    struct fx f;
+
+    begin_deaths(&f, &d, _i, 4);
+    d.point = "effect.commit.before";
+    d.action = "kill";
+    d.on_apply = stop_at_two;
+    killed(&f, &d);
+    rep = fx_reap(&f, f.st);
+    ck_assert_uint_eq(rep.charged, 0);
+    ck_assert_uint_eq(rep.suspects, 2);
+    for (int64_t id = 1; id <= 4; id++)
+        fx_counters(&f, id, 1, 0, 0, id > 2, 0);
     fx_end(&f);
 }
 END_TEST
@@ -693,6 +727,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_death_in_prepare_charges_the_one_in_hand);
     FX_ADD(tc, each_store_death_in_apply_charges_the_one_in_hand);
     FX_ADD(tc, each_store_death_in_commit_makes_suspects_of_a_batch_and_charges_one_alone);
+    FX_ADD(tc, each_store_death_in_commit_suspects_only_who_was_applied);
     FX_ADD(tc, each_store_death_after_the_commit_charges_nobody);
     FX_ADD(tc, each_store_poison_job_reaches_its_cap_and_its_neighbours_get_through);
     FX_ADD(tc, each_store_death_of_an_early_job_loses_that_one_only);

@@ -147,6 +147,44 @@ static void kill_in_commit(struct fx *f, struct store *st, const struct job *job
     fx_arm("effect.commit.before", "kill");
 }
 
+/* Claims four jobs, runs two of them, and dies in the commit. */
+static void die_with_two_of_four(struct fx *f, void *ctx)
+{
+    const struct finding done = fx_found(OUT_DONE, NULL);
+    struct job jobs[4];
+    size_t n = 0;
+
+    (void)ctx;
+    fx_join(f);
+    fx_ok(store_effect_begin(f->st, &f->lane, 4, &f->arena, jobs, &n, &f->info, &f->e), f);
+    ck_assert_uint_eq(n, 4);
+    for (size_t i = 0; i < 2; i++) {
+        fx_ok(store_effect_job(f->st, i, &f->e), f);
+        fx_ok(store_effect_done(f->st, &f->tasks[0], &jobs[i], &done, &f->e), f);
+    }
+    fx_arm("effect.commit.before", "kill");
+    (void)(store_effect_commit(f->st, &f->e) == PAWL_OK);
+}
+
+START_TEST(each_store_death_in_commit_suspects_only_who_had_run)
+{
+    struct fx f;
+
+    fx_begin(&f, _i);
+    fx_task(&f, "mail");
+    for (int i = 0; i < 4; i++)
+        fx_put(&f, "mail", "{}");
+    fx_shut(&f);
+    ck_assert(WIFSIGNALED(fx_wait(fx_child(&f, die_with_two_of_four, NULL))));
+    fx_open(&f);
+    const struct reap_report rep = fx_reap(&f, f.st);
+    ck_assert_uint_eq(rep.suspects, 2);
+    for (int64_t id = 1; id <= 4; id++)
+        fx_counters(&f, id, id < 3, 0, 0, 0, 0);
+    fx_end(&f);
+}
+END_TEST
+
 static void work_effect(struct fx *f, void *ctx)
 {
     struct effect_report r = { .claimed = 1 };
@@ -608,6 +646,7 @@ END_TEST
 
 static void add(TCase *tc)
 {
+    FX_ADD(tc, each_store_death_in_commit_suspects_only_who_had_run);
     FX_ADD(tc, each_store_single_job_of_a_dead_worker_is_charged_and_keeps_its_place);
     FX_ADD(tc, each_store_several_jobs_of_a_dead_worker_become_suspects_at_no_cost);
     FX_ADD(tc, each_store_poison_job_reaches_its_cap_alone_in_leased_mode);

@@ -11,7 +11,6 @@
 
 #define READY_ROW "id, run_at_us, " DB_COUNTERS ", suspect FROM pawl.x_ready"
 
-/* Who claims locks what it reads, and passes over what another one has locked. */
 #define DONE_ROWS                                                                                 \
     "WITH k AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[],"      \
     " $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[],"          \
@@ -24,6 +23,13 @@
     " k.ended, k.runs + 1, k.failures, k.lost, k.releases, k.snoozes, k.result FROM k)"           \
     " SELECT count(*) FROM gone"
 
+/* Of who may live, what is locked is being decided. Of the dead it is locked by the transaction
+ * that it left behind, which the server ends within moments. */
+#define ROWS_OF                                                                                   \
+    "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us, " DB_COUNTERS    \
+    ", suspect FROM pawl.x_running WHERE worker = $1 ORDER BY job_id LIMIT 1024"
+
+/* Who claims locks what it reads, and passes over what another one has locked. */
 static const char *const own[PQ_END] = {
     [Q_BEGIN] = "BEGIN", [Q_DATA_VERSION] = "SELECT 0",
     [Q_TASK_ADD] = "INSERT INTO pawl.x_task (name, created_at_us) VALUES ($1, $2)"
@@ -55,9 +61,8 @@ static const char *const own[PQ_END] = {
                    " j.source, j.key, j.args, j.headers, j.trace, j.entity, j.version, j.priority,"
                    " j.max_retries FROM pawl.x_dead d JOIN pawl.x_job j ON j.id = d.job_id"
                    " WHERE d.job_id = $1 FOR UPDATE OF d",
-    [Q_ROWS_OF] = "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us, "
-                  DB_COUNTERS ", suspect FROM pawl.x_running WHERE worker = $1 ORDER BY job_id"
-                  " LIMIT 1024 FOR UPDATE SKIP LOCKED",
+    [Q_ROWS_OF] = ROWS_OF " FOR UPDATE SKIP LOCKED",
+    [Q_ROWS_OF_DEAD] = ROWS_OF " FOR UPDATE",
     [PQ_JOBS_READ] = "SELECT id, coalesce(root_id, id), gen, source, key, args, headers, trace,"
                      " entity, version, max_retries, expires_at_us, created_at_us"
                      " FROM pawl.x_job WHERE id = ANY($1::bigint[])",

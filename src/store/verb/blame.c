@@ -90,7 +90,7 @@ enum pawl_rc reap_blame(struct reaper *r, const struct side_blame *b, size_t lea
     if (db_changes(r->db) != 1)
         return PAWL_OK; /* read before */
     if (phase == BLAME_COMMIT && !b->alone) {
-        for (uint32_t i = 0; i < n && rc == PAWL_OK; i++)
+        for (uint32_t i = 0; i < n && i <= b->hand && rc == PAWL_OK; i++) /* the last in hand */
             rc = blame_job(r, b->jobs[i].id, b->jobs[i].runs, false, e);
         return rc;
     }

@@ -99,6 +99,8 @@ static enum outcome serial_verdict(const struct side_blame *b, const struct job 
     if (phase == BLAME_IDLE || b->kind == BLAME_EFFECT || at == UINT32_MAX)
         return OUT_RELEASED;
     *begun = b->kind == BLAME_APPLY || at <= b->hand;
+    if (phase == BLAME_COMMIT && at > b->hand)
+        return OUT_RELEASED; /* out of time: it was not in this transaction */
     if (phase == BLAME_COMMIT) /* any of them may be what it died of */
         return b->n == 1 ? hand : hand == OUT_RELEASED ? hand : OUT_SUSPECT;
     return at == b->hand ? hand : OUT_RELEASED;
@@ -113,7 +115,7 @@ enum pawl_rc reap_serial(struct reaper *r, const struct side_blame *b, enum outc
     size_t n = 0;
     enum pawl_rc rc;
 
-    if ((rc = db_rows_of(r->db, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
+    if ((rc = db_rows_of(r->db, r->worker, true, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         enum outcome how = serial_verdict(b, &jobs[i], hand, &begun);

@@ -255,9 +255,11 @@ enum pawl_rc db_lease(struct db *db, const struct lane *lane, size_t want, bool 
 enum pawl_rc db_unclaim(struct db *db, const struct job *job, int64_t task_id,
                         struct pawl_error *e) PAWL_MUST_USE;
 
-/* The running rows of a worker, as jobs, with their task ids (verb/reap.c). */
-enum pawl_rc db_rows_of(struct db *db, const char *worker, struct arena *a, struct job **jobs,
-                        int64_t **task_ids, size_t *n, struct pawl_error *e) PAWL_MUST_USE;
+/* The running rows of a worker, as jobs, with their task ids (verb/reap.c). dead: it is proven, so
+ * that whoever has them locked is waited for. */
+enum pawl_rc db_rows_of(struct db *db, const char *worker, bool dead, struct arena *a,
+                        struct job **jobs, int64_t **task_ids, size_t *n,
+                        struct pawl_error *e) PAWL_MUST_USE;
 
 /* claim.c: choose due jobs in order; reads only */
 struct db_task_state { bool known, paused, suspects; };

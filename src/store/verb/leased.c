@@ -275,7 +275,7 @@ enum pawl_rc db_resolve(struct store *st, struct settle *s, size_t n, const int6
         s[i].result = mine ? SETTLE_OK : still ? SETTLE_PENDING : SETTLE_FENCED;
     }
     if (rc == PAWL_OK)
-        rc = db_rows_of(db, db->side.id, &a, &rows, &tasks, &rows_n, e);
+        rc = db_rows_of(db, db->side.id, false, &a, &rows, &tasks, &rows_n, e);
     for (size_t i = 0; i < rows_n && rc == PAWL_OK; i++)
         if (!known(held_ids, held_n, s, n, &rows[i]))
             rc = db_unclaim(db, &rows[i], tasks[i], e);

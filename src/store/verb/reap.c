@@ -29,8 +29,8 @@ static int64_t counter(struct query *q, int col)
     return v < 0 ? 0 : v > DB_COUNTER_MAX ? DB_COUNTER_MAX : v;
 }
 
-enum pawl_rc db_rows_of(struct db *db, const char *worker, struct arena *a, struct job **jobs,
-                        int64_t **task_ids, size_t *n, struct pawl_error *e)
+enum pawl_rc db_rows_of(struct db *db, const char *worker, bool dead, struct arena *a,
+                        struct job **jobs, int64_t **task_ids, size_t *n, struct pawl_error *e)
 {
     const size_t room = 1024;
     struct query *q = NULL;
@@ -42,7 +42,7 @@ enum pawl_rc db_rows_of(struct db *db, const char *worker, struct arena *a, stru
     *task_ids = arena_alloc(a, room * sizeof **task_ids);
     if (*jobs == NULL || *task_ids == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = db_q(db, Q_ROWS_OF, &q, e)) != PAWL_OK)
+    if ((rc = db_q(db, dead ? Q_ROWS_OF_DEAD : Q_ROWS_OF, &q, e)) != PAWL_OK)
         return rc;
     q_text(q, 1, worker);
     while ((rc = db_row(db, q, &row, e)) == PAWL_OK && row && *n < room) {
@@ -199,7 +199,8 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
 
     if (peer->life == SIDE_GONE && peer->w->serial != 0)
         return reap_alone(r, peer, e);
-    if ((rc = db_rows_of(r->db, r->worker, &r->a, &jobs, &tasks, &n, e)) != PAWL_OK)
+    if ((rc = db_rows_of(r->db, r->worker, peer->life == SIDE_GONE, &r->a, &jobs, &tasks, &n, e))
+        != PAWL_OK)
         return rc;
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;

@@ -12,6 +12,10 @@
 #define DB_COUNTER_MAX ((1LL << 50) - 1)
 #define DB_SANE "(runs | failures | lost | releases | snoozes) BETWEEN 0 AND 1125899906842623"
 
+#define DB_ROWS_OF                                                                                \
+    "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us, " DB_COUNTERS    \
+    ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id LIMIT 1024"
+
 #define Q_TABLE(X)                                                                                \
     /* transactions */                                                                            \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                   \
@@ -141,9 +145,8 @@
                  " RETURNING error, worker, " DB_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \
     X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running")                                      \
-    X(ROWS_OF, "SELECT job_id, lease_id, started_at_us, task_id, queue_id, rank, run_at_us,"      \
-               " " DB_COUNTERS ", suspect FROM pawl_x_running WHERE worker = ?1 ORDER BY job_id"  \
-                               " LIMIT 1024")                                                     \
+    X(ROWS_OF, DB_ROWS_OF)                                                                        \
+    X(ROWS_OF_DEAD, DB_ROWS_OF)                                                                   \
     X(BLAME_PUT, "INSERT INTO pawl_x_blame (nonce, read_at_us) VALUES (?1, ?2)"                   \
                  " ON CONFLICT (nonce) DO NOTHING")                                               \
     X(BLAME_TRIM, "DELETE FROM pawl_x_blame WHERE read_at_us < ?1")
