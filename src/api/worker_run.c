@@ -14,7 +14,7 @@
 
 enum {
     BACKOFF_MIN_US = 100 * 1000,
-    BACKOFF_MAX_US = 5000 * 1000,
+    BACKOFF_MAX_US = 2000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
 };
 

@@ -28,7 +28,7 @@ enum {
     NET_US = 100 * 1000,            /* look for foreign commits this often when nothing wakes us */
     LOOK_ANYWAY_US = 5000 * 1000,
     BACKOFF_MIN_US = 100 * 1000,
-    BACKOFF_MAX_US = 5000 * 1000,
+    BACKOFF_MAX_US = 2000 * 1000,
     LOG_EVERY_US = 30 * 1000 * 1000,
     HIGH_FD = 64,
     WATCH_US = 1000 * 1000,         /* the effect runner's watchdog looks this often */

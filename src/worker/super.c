@@ -3,7 +3,7 @@
  * then settle what ended and claim what is due, in one commit.
  *
  * Keeps: never claims more than free slots; never loses an ended slot (it is settled again and
- *        again until it is settled or fenced); a store in trouble is left alone for 0.1 to 5 s.
+ *        again until it is settled or fenced); a store in trouble is left alone for 0.1 to 2 s.
  * Never: waits on a child, a statement of a user, or the network.
  */
 #include "worker/super.h"
@@ -22,7 +22,7 @@
 enum {
     EVENTS_N = 128,
     BACKOFF_MIN_US = 100 * 1000,
-    BACKOFF_MAX_US = 5000 * 1000,
+    BACKOFF_MAX_US = 2000 * 1000,  /* as late a server that is back is seen */
     LOG_EVERY_US = 30 * 1000 * 1000,
     POLL_US = 100 * 1000,          /* look for foreign commits: the safety net */
     REAP_US = 2000 * 1000,
@@ -67,8 +67,10 @@ static void sooner(int64_t *next_us, int64_t at_us)
 
 static void store_fine(struct sup *s)
 {
-    if (s->backoff_us > 0) log_line(LOG_INFO, "store.fine", "s:worker", s->id, NULL);
+    if (s->backoff_us == 0) return;
+    log_line(LOG_INFO, "store.fine", "s:worker", s->id, NULL);
     s->backoff_us = s->retry_at_us = 0;
+    s->beat_at_us = s->crew_beat_at_us = 0; /* others may have missed us, as we them */
 }
 
 /* --- settle and claim --- */
@@ -189,8 +191,12 @@ static void reap(struct sup *s, int64_t now_us)
 
     if (now_us < s->reap_at_us || now_us < s->retry_at_us) return;
     s->reap_at_us = now_us + (s->lease_us < REAP_US ? s->lease_us : REAP_US);
-    if (engine_reap(s->st, s->env, &rep, &e) != PAWL_OK) super_store_trouble(s, &e, now_us);
-    else if (rep.workers > 0) {
+    if (engine_reap(s->st, s->env, &rep, &e) != PAWL_OK) {
+        super_store_trouble(s, &e, now_us);
+        return;
+    }
+    store_fine(s);
+    if (rep.workers > 0) {
         s->look = s->active = true;
         sooner(&s->empty_at_us, now_us + EMPTY_US);
         log_line(LOG_WARN, "worker.gone", "s:worker", s->id, "i:workers", (int64_t)rep.workers,

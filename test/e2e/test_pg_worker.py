@@ -8,6 +8,7 @@ import subprocess
 import unittest
 
 from pgkit import PAWL, PgTest, clean_env
+from pgload import Load
 
 
 class Worker(PgTest):
@@ -48,6 +49,23 @@ class Worker(PgTest):
         finally:
             os.killpg(worker.pid, signal.SIGKILL)
         self.wait_until(lambda: not self.sleeping(), what="the end of the killed worker's backend")
+
+    def test_taken_for_dead_it_goes_on(self):
+        """Others have taken over its jobs while it was cut off; they forget it with them."""
+        load = Load(self.server.url(self.database), tasks="sp")
+        self.addCleanup(load.close)
+        load.rows("CREATE TABLE fx(job bigint, task text, name text)")
+        load.start_worker()
+        there = "SELECT count(*) FROM pawl.x_worker"
+        all_of_it = "5" if "p" in load.tasks else "1"   # a worker, and four runners
+        self.wait_until(lambda: self.one(there) == all_of_it, what="the worker and its runners")
+        self.sql("DELETE FROM pawl.x_worker")
+        self.wait_until(lambda: self.one(there) == all_of_it, what="they are back")
+        for key in "k0", "k1":
+            load.send(key)
+        load.audit()
+        self.assertEqual(self.one(there), "0")
+        self.assertEqual(load.ended, [])
 
     def sleeping(self):
         return self.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"

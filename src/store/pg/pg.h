@@ -57,6 +57,8 @@ struct pg {
     char state[6];              /* SQLSTATE of the last error */
     char backend_start[48];     /* of the server's process that serves us */
     int doubt_pid; char doubt_start[48]; /* of one that was left in a COMMIT; 0: none */
+    bool unconfirmed;           /* a standby may not have a commit of ours (pg_ha.c) */
+    bool connected; int64_t again_us; /* we were; monotonic: when we were again, 0: never lost */
     bool listens;               /* somebody waits by pg_wake_fd */
     int poll_fd;                /* the wake file's watch, and the connection; -1: none */
     int64_t told_us, looked_us; /* monotonic: when we last notified, and looked unasked */
@@ -89,6 +91,13 @@ int64_t pg_until(const struct pg *pg);      /* monotonic: how long to wait for o
 /* Statements without parameters, one after the other; the last result must be a command's. */
 enum pawl_rc pg_exec(struct pg *pg, const char *sql, struct pawl_error *e) PAWL_MUST_USE;
 bool pg_spoiled(const struct pg *pg);       /* a failed statement has spoiled the transaction */
+
+/* pg_ha.c */
+const char *pg_connect_timeout(const char *url); /* seconds, for each host */
+void pg_one_line(char *out, size_t n, const char *said); /* of what libpq says */
+void pg_left(struct pg *pg);                /* what is about to be closed: was it at work? */
+void pg_hear(struct pg *pg);                /* notices: sets unconfirmed */
+enum pawl_rc pg_confirm(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* and clears it */
 
 /* pg_text.c: SQL as the verbs write it, as PostgreSQL takes it. false: out of memory */
 bool pg_translate(const char *sql, struct pg_query *q);

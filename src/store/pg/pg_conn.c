@@ -54,9 +54,10 @@ static enum pawl_rc rc_of(const char *state)
     if (in_class(state, "53100"))
         return PAWL_FULL;
     if (in_class(state, "08") || in_class(state, "57P") || in_class(state, "53") ||
-        in_class(state, "26")) /* our statements were thrown away: a new connection has them */
+        in_class(state, "26") || /* our statements were thrown away: a new connection has them */
+        in_class(state, "25006")) /* it was made a standby: another one takes writes, or will */
         return PAWL_IO;
-    if (in_class(state, "42501") || in_class(state, "28") || in_class(state, "25006"))
+    if (in_class(state, "42501") || in_class(state, "28"))
         return PAWL_DENIED;
     if (in_class(state, "3D000") || in_class(state, "3F000"))
         return PAWL_NOSTORE;
@@ -68,18 +69,17 @@ enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const cha
     const char *state = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     const char *text = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     char msg[512];
-    size_t n;
 
     snprintf(pg->state, sizeof pg->state, "%s", state != NULL ? state : "08006");
     if (text == NULL)
         text = pg->c != NULL ? PQerrorMessage(pg->c) : "";
-    snprintf(msg, sizeof msg, "%s", *text != '\0' ? text : "the connection to the server was lost");
-    for (n = strlen(msg); n > 0 && msg[n - 1] == '\n'; n--)
-        msg[n - 1] = '\0';
+    pg_one_line(msg, sizeof msg, *text != '\0' ? text : "the connection to the server was lost");
     const enum pawl_rc rc = rc_of(pg->state);
     pawl_fail_native(e, rc, pg_native(pg->state), "%s: %s (SQLSTATE %s)", what, msg, pg->state);
     PQclear(r);
-    if (pg->c != NULL && (PQstatus(pg->c) != CONNECTION_OK || in_class(pg->state, "26")))
+    /* A user's statement (what is "") may be refused as one that writes for reasons of its own. */
+    if (pg->c != NULL && (PQstatus(pg->c) != CONNECTION_OK || in_class(pg->state, "26") ||
+                          (in_class(pg->state, "25006") && *what != '\0')))
         pg_disconnect(pg);
     return rc;
 }
@@ -224,12 +224,6 @@ enum pawl_rc pg_clock_again(struct pg *pg, struct pawl_error *e)
 
 /* --- opening --- */
 
-static void no_notice(void *ctx, const char *text)
-{
-    (void)ctx;
-    (void)text;
-}
-
 static enum pawl_rc durable(struct pg *pg, struct pawl_error *e)
 {
     PGresult *r = NULL;
@@ -277,8 +271,8 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
     const char *const key[] = { "fallback_application_name", "connect_timeout", "client_encoding",
                                 "keepalives_idle", "keepalives_interval", "keepalives_count",
                                 "tcp_user_timeout", "target_session_attrs", "dbname", NULL };
-    const char *const val[] = { "pawl", "10", "UTF8", "5", "5", "3", user_ms, "read-write",
-                                pg->url, NULL };
+    const char *const val[] = { "pawl", pg_connect_timeout(pg->url), "UTF8", "5", "5", "3",
+                                user_ms, "read-write", pg->url, NULL };
 
     snprintf(user_ms, sizeof user_ms, "%lld", (long long)(pg->d.lease_us / 1000));
     pg->c = PQconnectdbParams(key, val, 1);
@@ -287,9 +281,7 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
     if (PQstatus(pg->c) != CONNECTION_OK) {
         char msg[512];
 
-        snprintf(msg, sizeof msg, "%s", PQerrorMessage(pg->c));
-        for (size_t n = strlen(msg); n > 0 && msg[n - 1] == '\n'; n--)
-            msg[n - 1] = '\0';
+        pg_one_line(msg, sizeof msg, PQerrorMessage(pg->c));
         pg_disconnect(pg);
         const bool denied = strstr(msg, "authentication failed") != NULL ||
                             strstr(msg, "permission denied") != NULL;
@@ -297,7 +289,7 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
         return pawl_fail(e, denied ? PAWL_DENIED : none ? PAWL_NOSTORE : PAWL_IO,
                          "cannot connect to PostgreSQL: %s", msg);
     }
-    PQsetNoticeProcessor(pg->c, no_notice, NULL);
+    pg_hear(pg);
     if (PQserverVersion(pg->c) < VERSION_MIN) {
         const int v = PQserverVersion(pg->c);
 
@@ -314,14 +306,15 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
 
 /* Is the backend that was left in the middle of a COMMIT still at it? What it does is not to be
  * seen before it has ended: then, and not before, reading tells whether it committed. */
+#define END_IT "CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid)" \
+    " ELSE true END" /* who waits for a standby: ended, it would be seen though none has it */
 static enum pawl_rc other_gone(struct pg *pg, bool end_it, bool *gone, struct pawl_error *e)
 {
-    char sql[256];
+    char sql[384];
     PGresult *r = NULL;
 
     snprintf(sql, sizeof sql, "SELECT count(%s) FROM pg_stat_activity WHERE pid = %d AND"
-             " backend_start = '%s'", end_it ? "pg_terminate_backend(pid)" : "*", pg->doubt_pid,
-             pg->doubt_start);
+             " backend_start = '%s'", end_it ? END_IT : "*", pg->doubt_pid, pg->doubt_start);
     if (PQsendQuery(pg->c, sql) == 1)
         r = pg_wait(pg, pg_until(pg));
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -378,10 +371,16 @@ enum pawl_rc pg_connect(struct pg *pg, bool any_schema, struct pawl_error *e)
     if ((rc = settings(pg, e)) == PAWL_OK && (rc = await_other(pg, e)) == PAWL_OK &&
         (rc = note_backend(pg, e)) == PAWL_OK && (rc = ask_clock(pg, e)) == PAWL_OK && !any_schema)
         rc = pg_version_check(pg, e);
-    if (rc != PAWL_OK)
+    if (rc == PAWL_OK && !any_schema)
+        rc = pg_confirm(pg, e);
+    if (rc != PAWL_OK) {
         pg_disconnect(pg);
-    else
-        pg_listen(pg);
+        return rc;
+    }
+    if (pg->connected)
+        pg->again_us = mono(pg);
+    pg->connected = true;
+    pg_listen(pg);
     return rc;
 }
 
@@ -392,6 +391,7 @@ void pg_disconnect(struct pg *pg)
         pg->named[i].name[0] = '\0';
     }
     pg_stmt_forget(pg);
+    pg_left(pg);
     if (pg->c != NULL)
         PQfinish(pg->c);
     pg->c = NULL;

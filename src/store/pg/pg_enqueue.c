@@ -54,9 +54,12 @@ enum pawl_rc pg_enqueue(struct store *st, const struct pawl_request *req, size_t
         db_forget(out, n);
         rc = once(pg, req, n, now_us, out, bad_i, e);
     }
+    if (rc == PAWL_UNSURE) /* e says why, unless it can be told what happened */
+        rc = pg->c != NULL ? db_landed(&pg->d, req, n, out, now_us, e) : PAWL_UNSURE;
     if (rc == PAWL_UNSURE)
-        rc = db_ready(&pg->d, e) == PAWL_OK ? db_landed(&pg->d, req, n, out, now_us, e)
-                                           : PAWL_UNSURE;
+        pawl_wrap(e, "stored or not: %s", n == 1 && req->key == NULL
+                  ? "look for it (pawl jobs) before you send it again"
+                  : "send it again with the same key, which stores it once");
     if (rc == PAWL_KEYCLASH)
         db_count_clash(&pg->d);
     if (rc == PAWL_OK)

@@ -35,7 +35,12 @@ static enum pawl_rc try_begin(struct pg *pg, struct pawl_error *e)
             return rc;
         pg->wait_set_us = pg->wait_us;
     }
-    return pg_exec(pg, BEGIN_SQL, e);
+    rc = pg_exec(pg, BEGIN_SQL, e);
+    if (rc == PAWL_OK || strcmp(pg->state, "0A000") != 0)
+        return rc;
+    pg_disconnect(pg); /* the URL says that any server will do, or a proxy has changed it */
+    return pawl_fail(e, PAWL_IO, "the server is a standby, which takes no writes: name the primary,"
+                     " or several hosts with target_session_attrs=read-write");
 }
 
 enum pawl_rc pg_begin(struct db *db, struct pawl_error *e)
@@ -65,8 +70,10 @@ static enum pawl_rc in_doubt(struct pg *pg, int pid, struct pawl_error *e)
         memcpy(pg->doubt_start, pg->backend_start, sizeof pg->doubt_start);
     }
     pg_disconnect(pg);
+    pg->unconfirmed = true;
     if (pg_connect(pg, false, &ignored) != PAWL_OK)
         log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
+    pawl_wrap(e, "whether it was committed is not known");
     if (e != NULL)
         e->rc = PAWL_UNSURE;
     return PAWL_UNSURE;
@@ -95,7 +102,7 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e)
     if (PQresultStatus(r) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(r), "COMMIT") == 0) {
         PQclear(r);
         atomic_fetch_add(&commits_n, 1);
-        return PAWL_OK;
+        return pg_confirm(pg, e) == PAWL_OK ? PAWL_OK : in_doubt(pg, pid, e);
     }
     if (PQresultStatus(r) == PGRES_COMMAND_OK) {
         PQclear(r);

@@ -68,8 +68,22 @@ enum pawl_rc pg_worker_join(struct store *st, char *id_out, int *fd_out, struct 
     return rc;
 }
 
-/* A beat that cannot be written says nothing about us: the server is away, and others are, too. One
- * that meets no row does: our jobs were taken over. */
+/* Others have taken us for dead, or the store is an older one that was restored: what we held is
+ * not ours any more, and the next look at our jobs tells which. From here on we are there again. */
+static bool rejoin(struct pg *pg, const char *id, const char *parent)
+{
+    struct pawl_error e;
+
+    if (announce(pg, id, parent, &e) != PAWL_OK) {
+        log_line(LOG_WARN, "worker.beat", "s:worker", id, "s:why", e.msg, NULL);
+        return false;
+    }
+    log_line(LOG_WARN, "worker.rejoined", "s:worker", id, "s:why", "its beats came too late, and"
+             " others have taken over its jobs", NULL);
+    return true;
+}
+
+/* A beat that cannot be written says nothing about us: the server is away, and others are, too. */
 bool pg_worker_beat(struct store *st)
 {
     struct pg *pg = pg_of(st);
@@ -84,7 +98,9 @@ bool pg_worker_beat(struct store *st)
         log_line(LOG_WARN, "worker.beat", "s:worker", pg->d.side.id, "s:why", e.msg, NULL);
         return true;
     }
-    return pg->changed_n == 1;
+    if (pg->changed_n == 0)
+        (void)rejoin(pg, pg->d.side.id, NULL);
+    return true;
 }
 
 enum pawl_rc pg_worker_leave(struct store *st, struct pawl_error *e)
@@ -112,12 +128,20 @@ enum pawl_rc pg_crew_join(struct store *st, char *id_out, int *fd, struct pawl_e
 void pg_crew_beat(struct store *st)
 {
     struct pg *pg = pg_of(st);
+    struct side *side = &pg->d.side;
     struct pawl_error e;
 
     db_crew_beat(st);
-    if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE parent = ?1", pg->d.side.id,
-              now(pg), &e) != PAWL_OK)
-        log_line(LOG_WARN, "worker.beat", "s:worker", pg->d.side.id, "s:why", e.msg, NULL);
+    if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE parent = ?1", side->id, now(pg),
+              &e) != PAWL_OK) {
+        log_line(LOG_WARN, "worker.beat", "s:worker", side->id, "s:why", e.msg, NULL);
+        return;
+    }
+    const bool all = pg->changed_n == (int64_t)side->crew_n;
+    for (size_t i = 0; i < side->crew_n && !all; i++)
+        if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE id = ?1", side->crew[i].id,
+                  now(pg), &e) == PAWL_OK && pg->changed_n == 0)
+            (void)rejoin(pg, side->crew[i].id, side->id);
 }
 
 void pg_crew_leave(struct store *st, const char *id)
@@ -155,10 +179,15 @@ static enum pawl_rc beat_of(struct pg *pg, const char *id, bool *there, bool *ol
 
 enum side_life pg_life(struct db *db, const char *id)
 {
+    const struct pg *pg = pg_from(db);
     bool there = false, old = false;
     struct pawl_error e;
 
     if (beat_of(pg_from(db), id, &there, &old, &e) != PAWL_OK)
+        return SIDE_ALIVE;
+    /* The server was away, from us at least: perhaps from those, too, and they are coming back. It
+     * may be another one, with another clock, that knows beats of the old one. */
+    if (pg->again_us != 0 && env_real()->mono_us(env_real()->ctx) - pg->again_us < db->lease_us)
         return SIDE_ALIVE;
     if (there)
         return old ? SIDE_MISSING : SIDE_ALIVE;
