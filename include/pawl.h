@@ -139,6 +139,9 @@ PAWL_CALL pawl_open_with(const char *url, const struct pawl_open_opts *o, struct
 PAWL_CALL pawl_open_temp(const struct pawl_open_opts *o, struct pawl **out, struct pawl_error *e);
 /* The store's url, to open it again elsewhere; borrowed, for the handle's life. */
 PAWL_API const char *pawl_url(const struct pawl *p);
+/* The time by the store's clock, in microseconds since 1970 (UTC): the machine's, or that of the
+ * server, with which the machine need not agree. 0: not a handle of this process. */
+PAWL_API int64_t pawl_now(const struct pawl *p);
 PAWL_API void pawl_close(struct pawl **p); /* NULL and *p == NULL are fine; sets *p to NULL */
 
 /* What to enqueue. Zero-initialise, set task and args; the rest has defaults. */

@@ -342,6 +342,13 @@ void pawl_close(struct pawl **pp)
     free_handle(p);
 }
 
+int64_t pawl_now(const struct pawl *p)
+{
+    struct pawl_error unused;
+
+    return api_need_handle(p, &unused) == PAWL_OK ? store_now_us(p->st) : 0;
+}
+
 void pawl_wake(struct pawl *p)
 {
     struct pawl_error unused;

@@ -177,6 +177,7 @@ static enum pawl_rc open_all(struct pawl_worker *w, const char *url,
     so.accept_wal_risk = o->accept_wal_risk;
     so.lease_us = w->lease_us = o->lease_us > 0 ? o->lease_us : LEASE_US;
     if ((rc = api_store_open(&so, o->open, &w->st, e)) != PAWL_OK) return rc;
+    w->env = store_env(w->st);
     w->apply.file = api_file_of(url);
     if ((rc = api_need_no_apply(&w->apply.file, e)) != PAWL_OK) return rc;
     if ((rc = declare_all(w, o, e)) != PAWL_OK) return rc;

@@ -86,7 +86,8 @@ int cli_duration(struct cli *c, const char *name, int64_t *us);      /* "10s" */
 int cli_instant(struct cli *c, const char *name, int64_t *at_us);    /* RFC 3339 with a zone */
 int cli_when(struct cli *c, const char *name, int64_t *at_us);       /* or a duration from now */
 int cli_id(struct cli *c, const char *text, int64_t *id);            /* a job id */
-int64_t cli_now_us(void);
+int64_t cli_now_us(void);           /* the store's clock, once it is open */
+void cli_clock(int64_t now_us);
 
 /* --- errors (opts.c) --- each prints one line on standard error; returns the exit code. */
 int cli_fail(struct cli *c, const struct pawl_error *e);             /* by e->rc */

@@ -40,7 +40,7 @@ static int list_run(struct cli *c)
     l.limit = l.tty ? TTY_ROWS : 0;
     if ((x = dead_filter(c, &f)) != 0) return x;
     if ((x = cli_int(c, "limit", 0, INT64_MAX - 1, &l.limit)) != 0) return x;
-    if ((x = cli_open(c)) != 0) return x;
+    if ((x = cli_open(c)) != 0 || (x = dead_filter(c, &f)) != 0) return x; /* by its clock */
     f.limit = l.limit > 0 ? l.limit + 1 : 0;
     if (pawl_jobs(c->pawl, &f, show_list_row, &l, &e) != PAWL_OK) return cli_fail(c, &e);
     if (l.more && l.tty && !cli_has(c, "limit"))

@@ -124,6 +124,7 @@ static int one(struct cli *c)
         r.args_bytes = in.n;
     }
     if ((x = cli_open(c)) != 0) goto out;
+    if ((x = options(c, &r)) != 0) goto out; /* again: --in counts from the store's time */
     if (pawl_enqueue(c->pawl, &r, 1, &a, NULL, &e) != PAWL_OK)
         x = cli_fail(c, &e);
     else

@@ -209,7 +209,9 @@ static int collect(struct replay *r, bool filter, int64_t **ids, size_t *n)
     struct pawl_filter f = {.unreplayed = true, .newest_per_root = true};
     int x;
     if (filter) {
-        if ((x = dead_filter(r->c, &f)) != 0 || (x = cli_open(r->c)) != 0) return x;
+        if ((x = dead_filter(r->c, &f)) != 0 || (x = cli_open(r->c)) != 0 ||
+            (x = dead_filter(r->c, &f)) != 0)
+            return x;
         if ((x = dead_ids(r->c, &f, ids, n)) != 0) return x;
         return *n > 0 ? 0 : cli_error(r->c, EXIT_NO, "no dead job matches that was not replayed");
     }

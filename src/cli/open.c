@@ -129,5 +129,7 @@ int cli_open(struct cli *c)
     struct pawl_error e = {.rc = PAWL_OK};
     int x = cli_url(c, &url);
     if (x != 0) return x;
-    return pawl_open(url, &c->pawl, &e) == PAWL_OK ? 0 : cli_fail_open(c, url, &e);
+    if (pawl_open(url, &c->pawl, &e) != PAWL_OK) return cli_fail_open(c, url, &e);
+    cli_clock(pawl_now(c->pawl));
+    return 0;
 }

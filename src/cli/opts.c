@@ -28,10 +28,18 @@ const char *cli_opt(const struct cli *c, const char *name)
     return cli_opt_i(c, name, 0);
 }
 
+static int64_t ahead_us; /* the store's clock, once it is open, less ours */
+
+void cli_clock(int64_t now_us)
+{
+    ahead_us = 0;
+    ahead_us = now_us - cli_now_us();
+}
+
 int64_t cli_now_us(void)
 {
     const struct env *env = env_real();
-    return env->wall_us(env->ctx);
+    return env->wall_us(env->ctx) + ahead_us;
 }
 
 /* The value as the error shows it: safe for a terminal, and short. */

@@ -89,6 +89,11 @@ void store_close(struct store **st)
     *st = NULL;
 }
 
+const struct env *store_env(const struct store *st)
+{
+    return st->env;
+}
+
 int64_t store_now_us(struct store *st)
 {
     return st->env->wall_us(st->env->ctx);

@@ -36,6 +36,7 @@ enum pawl_rc store_open(const struct store_opts *o, struct store **out,
                         struct pawl_error *e) PAWL_MUST_USE;
 void store_close(struct store **st);
 int64_t store_now_us(struct store *st);               /* the store's clock */
+const struct env *store_env(const struct store *st);  /* the same, and the machine's other clocks */
 void store_describe(struct store *st, struct buf *out);/* engine, version, link mode,
     settings: one line */
 

@@ -294,6 +294,7 @@ static enum pawl_rc setup(struct runner *r, struct pawl_error *e)
 
     if ((rc = descriptors_setup(r, e)) != PAWL_OK) return rc;
     if ((rc = store_open(&so, &r->st, e)) != PAWL_OK) return rc;
+    r->env = store_env(r->st);
     rc = o->role == RUNNER_EFFECT ? store_worker_attach(r->st, o->worker, r->side_fd, e)
                                   : store_crew_attach(r->st, o->worker, r->side_fd, e);
     return rc == PAWL_OK ? runner_jobs_open(r, e) : rc;

@@ -163,6 +163,7 @@ static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e
 
     if ((rc = signals_setup(s, e)) != PAWL_OK) return rc;
     if ((rc = store_open(&so, &s->st, e)) != PAWL_OK) return rc;
+    s->env = store_env(s->st); /* what is due, and when, is told by the store's clock */
     if ((rc = declare(s, drift, e)) != PAWL_OK) return rc;
     if ((rc = slots_setup(s, e)) != PAWL_OK) return rc;
     if ((s->child_db = absolute_url(o->url)) == NULL) return pawl_fail(e, PAWL_NOMEM, "start");

@@ -11,7 +11,7 @@ stores nothing twice.
 
 Here the cuts are at every statement, at its answer, and at every COMMIT: a few statements each
 time in another of these ways (a fixed choice). All of them, before and after every single message:
-PAWL_TEST_CUTS=all, which `./run soak --postgres` does, too.
+PAWL_TEST_CUTS=all, which `./run soak --postgres --cuts` sets.
 """
 import concurrent.futures
 import os

@@ -244,17 +244,19 @@ static enum pawl_rc durable(struct pg *pg, struct pawl_error *e)
 static enum pawl_rc settings(struct pg *pg, struct pawl_error *e)
 {
     const long long lease_ms = pg->d.lease_us / 1000, wait_ms = pg->wait_us / 1000;
+    const int keep_s = lease_ms < 8000 ? 1 : lease_ms > 20000 ? 5 : (int)(lease_ms / 4000);
     char sql[1024];
     enum pawl_rc rc;
 
     snprintf(sql, sizeof sql, "SET client_min_messages = warning; SET DateStyle = ISO;"
              " SET standard_conforming_strings = on; SET bytea_output = hex; SET IntervalStyle ="
              " postgres; SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
-             " SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5;"
+             " SET tcp_keepalives_idle = %d; SET tcp_keepalives_interval = %d;"
              " SET tcp_keepalives_count = 3; SET tcp_user_timeout = %lld;"
              " SET client_connection_check_interval = 1000;"
              " SELECT set_config('synchronous_commit', 'on', false)"
-             " WHERE current_setting('synchronous_commit') = 'off'", wait_ms, lease_ms, lease_ms);
+             " WHERE current_setting('synchronous_commit') = 'off'", wait_ms, lease_ms,
+             keep_s, keep_s, lease_ms);
     if ((rc = pg_exec(pg, sql, e)) != PAWL_OK)
         return rc;
     for (size_t i = 0; i < pg->on_connect_n; i++)
