@@ -3,11 +3,12 @@
 
 Victims   SIGKILL, at random moments: a worker's supervisor, one of its children (the runner of the
           sql tasks, or a program in the middle of a charge), or everything at once, as a power cut
-          would. What died is started again.
+          would; and the database server, where there is one. What died is started again.
 Careful   only processes this program started, and their children, are ever signalled: each is held
           by a pidfd and looked at again before the signal is sent, so a recycled pid is safe.
 Strict    a worker that ends without having been killed is remembered in `surprises`: the audit
-          fails then.
+          fails then. Only one that comes up while the server is down may give up: whoever keeps it
+          running (here: we; elsewhere: the service manager) starts it again.
 """
 import os
 import signal
@@ -57,10 +58,11 @@ class Worker:
     def __init__(self, name, argv, cwd):
         self.name, self.argv, self.cwd = name, argv, cwd
         self.log = os.path.join(cwd, name + ".log")
-        self.process, self.starts, self.murdered = None, 0, False
+        self.process, self.starts, self.murdered, self.begins = None, 0, False, 0
 
     def start(self):
         with open(self.log, "ab") as log:
+            self.begins = log.tell()
             self.process = subprocess.Popen(self.argv, cwd=self.cwd, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
         self.starts += 1
@@ -77,6 +79,12 @@ class Worker:
         self.process.send_signal(signal.SIGKILL)
         return True
 
+    def never_began(self):
+        """Ended before it had its store?"""
+        with open(self.log, "rb") as log:
+            log.seek(self.begins)
+            return b"event=worker.start" not in log.read()
+
     def said(self):
         """The lines of its log so far."""
         try:
@@ -89,10 +97,10 @@ class Worker:
 class Chaos:
     """Call tick() often. Owns the workers; close() leaves none behind."""
 
-    def __init__(self, rng, workers, every):
-        self.rng, self.workers, self.every = rng, workers, every
+    def __init__(self, rng, workers, every, engine):
+        self.rng, self.workers, self.every, self.engine = rng, workers, every, engine
         self.next_kill = None       # no kills yet
-        self.killed = {"supervisor": 0, "child": 0, "everything": 0}
+        self.killed = {"supervisor": 0, "child": 0, "everything": 0, "server": 0}
         self.surprises = []
 
     def begin(self, now):
@@ -108,7 +116,8 @@ class Chaos:
     def tick(self, now):
         for w in self.workers:
             if w.process is not None and not w.alive():
-                if not w.murdered:
+                early = w.process.returncode in self.engine.gone and w.never_began()
+                if not w.murdered and not early:
                     self.surprises.append("%s ended by itself with %d: %s" % (
                         w.name, w.process.returncode, " | ".join(w.said()[-2:])))
                 w.start()
@@ -117,6 +126,10 @@ class Chaos:
             self.next_kill = now + self.rng.expovariate(1 / self.every)
 
     def strike(self):
+        wanted = self.rng.random() < 0.08 or (self.kills >= 2 and not self.killed["server"])
+        if wanted and self.engine.crash(self.rng):
+            self.killed["server"] += 1
+            return
         dice = self.rng.random()
         victim = self.rng.choice(self.workers)
         if dice < 0.40:

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from collections import Counter
 import audit as audits
 import chaos
 import feed
+from engine import ENGINES, Unreachable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DAY_S_MAX = 150     # give up; a day takes about 20 s, more on a busy machine
@@ -35,6 +35,7 @@ class Size:
         self.waves = 3 if small else 7          # the feed comes in waves
         self.wave_s = 1.0 if small else 2.0
         self.kill_s = 0.35 if small else 0.45   # mean time between kills
+        self.kills = 12 if small else 90        # and no more: on a slow machine the day must end
 
 
 class Broken(Exception):
@@ -50,7 +51,7 @@ class Shop:
         self.pawl = os.path.abspath(os.environ.get("PAWL_BIN") or shutil.which("pawl") or "pawl")
         self.charge = os.environ.get("DEMO_CHARGE") or os.path.join(
             os.path.dirname(self.pawl), "demo", "charge")
-        self.db = os.path.join(where, "shop.db")
+        self.engine = ENGINES[opts.engine](where)
         self.ledger = os.path.join(where, "gateway-ledger.jsonl")
         self.requests = os.path.join(where, "gateway-requests.jsonl")
         self.gateway = self.chaos = self.publisher = None
@@ -61,9 +62,15 @@ class Shop:
     # --- the public command line ---
 
     def cli(self, *words, ok=(0,)):
-        """Run one `pawl` command in the shop's directory; returns its standard output."""
-        done = subprocess.run([self.pawl, *words], cwd=self.dir, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        """Run one `pawl` command in the shop's directory; returns its standard output. While the
+        server is coming up again, it is run again."""
+        deadline = time.monotonic() + 30
+        while True:
+            done = subprocess.run([self.pawl, *words], cwd=self.dir, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+            if done.returncode not in self.engine.gone or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
         if done.returncode not in ok:
             raise Broken("pawl %s: exit %d: %s" % (" ".join(words), done.returncode,
                                                    done.stderr.decode("utf-8", "replace").strip()))
@@ -79,10 +86,9 @@ class Shop:
             if not os.access(path, os.X_OK):
                 raise Broken("%s is not there; build first (./run build), or %s" % (path, why))
         self.make_feed()
-        with sqlite3.connect(self.db) as db, open(os.path.join(HERE, "schema.sql")) as schema:
-            db.executescript(schema.read())
-            db.executemany("INSERT INTO supplier(name) VALUES (?)", [(s,) for s in feed.SUPPLIERS])
-        db.close()
+        with open(os.path.join(HERE, "schema.sql")) as schema:
+            self.engine.write(schema.read() + "INSERT INTO supplier(name) VALUES %s;" % ", ".join(
+                "('%s')" % name for name in feed.SUPPLIERS))
         self.gateway = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "gateway.py"), "--ledger", self.ledger,
              "--requests", self.requests, "--seed", str(self.opts.seed)],
@@ -93,14 +99,17 @@ class Shop:
         with open(os.path.join(HERE, "shop.conf")) as f:
             conf = f.read()
         for word, value in (("CHARGE", self.charge), ("PORT", said[1].decode()),
-                            ("PAWL", self.pawl)):
+                            ("PAWL", self.pawl), ("DB", self.engine.conf),
+                            ("ENQUEUE", self.engine.enqueue)):
             conf = conf.replace("@%s@" % word, value)
         self.write_conf(conf)
-        self.cli("init", "--db", self.db)
+        self.cli("init", "--db", self.engine.url)
         self.cli("conf", "check", "-c", "pawl.conf")
         self.cli("apply", "-c", "pawl.conf")
         self.screen.line("  gateway   127.0.0.1:%s; it answers 503, hangs, and charges without a "
                          "word" % said[1].decode())
+        if self.engine.says:
+            self.screen.line("  database  " + self.engine.says)
 
     def write_conf(self, text):
         with open(os.path.join(self.dir, "pawl.conf"), "w") as f:
@@ -142,7 +151,7 @@ class Shop:
     def publish_and_die(self, lines):
         """A publisher that is killed halfway: it wrote some batches, nobody knows which."""
         part = "".join(line + "\n" for line in lines).encode()
-        publisher = subprocess.Popen([self.pawl, "enqueue", "--bulk", "-", "--db", self.db],
+        publisher = subprocess.Popen([self.pawl, "enqueue", "--bulk", "-", "--db", self.engine.url],
                                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL)
         try:
@@ -163,18 +172,25 @@ class Shop:
         path = os.path.join(self.dir, "wave-%d.jsonl" % number)
         with open(path, "w", encoding="utf-8") as f:
             f.writelines(line + "\n" for line in lines)
+        self.publish_file(path)
+
+    def publish_file(self, path):
         with open(path + ".log", "wb") as log:
             self.publisher = subprocess.Popen(
-                [self.pawl, "enqueue", "--bulk", path, "--db", self.db],
+                [self.pawl, "enqueue", "--bulk", path, "--db", self.engine.url],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.publisher.log = path + ".log"
+        self.publisher.log, self.publisher.path = path + ".log", path
 
     def published(self):
-        """True when no publisher is at work; a failed one is the end of the demo."""
+        """True when no publisher is at work. One whose server was killed starts again; one that
+        failed by itself is the end of the demo."""
         if self.publisher is None:
             return True
         code = self.publisher.poll()
         if code is None:
+            return False
+        if code in self.engine.gone:
+            self.publish_file(self.publisher.path)      # again, from its first line
             return False
         if code != 0:
             with open(self.publisher.log, encoding="utf-8", errors="replace") as log:
@@ -188,7 +204,8 @@ class Shop:
         waves = [self.lines[i:i + n] for i in range(0, len(self.lines), n)]
         argv = [self.pawl, "work", "-c", "pawl.conf"]
         self.chaos = chaos.Chaos(self.rng, [chaos.Worker("worker-1", argv, self.dir),
-                                            chaos.Worker("worker-2", argv, self.dir)], size.kill_s)
+                                            chaos.Worker("worker-2", argv, self.dir)], size.kill_s,
+                                 self.engine)
         for w in self.chaos.workers:
             w.start()
         begun = time.monotonic()
@@ -203,7 +220,7 @@ class Shop:
                 self.publish(fired, waves[fired])
                 fired += 1
             over = fired == len(waves) and self.published()
-            if over and now >= begun + size.waves * size.wave_s:
+            if over and now >= begun + size.waves * size.wave_s or self.chaos.kills >= size.kills:
                 self.chaos.end()            # the shooting stops, the work goes on
             self.chaos.tick(now)
             if self.progress(now, begun) and over and self.idle():
@@ -219,9 +236,10 @@ class Shop:
         self.progress(time.monotonic(), begun)
 
     def accepted(self):
-        db = audits.read_only(self.db)
+        db = self.engine.read_only()
         try:
-            return db.execute("SELECT count(*) FROM pawl_jobs WHERE source <> ''").fetchone()[0]
+            return db.execute("SELECT count(*) FROM %s WHERE source <> ''" % self.engine.jobs
+                              ).fetchone()[0]
         finally:
             db.close()
 
@@ -230,11 +248,13 @@ class Shop:
         if now - self.notes.get("looked", 0) < 0.25:
             return False
         self.notes["looked"] = now
-        db = audits.read_only(self.db)
+        db = self.engine.read_only()
         try:
             events, paid, rows = [db.execute(q).fetchone()[0] for q in (
                 "SELECT coalesce(sum(n), 0) FROM product_events",
                 "SELECT count(charge) FROM orders", "SELECT count(*) FROM delivery")]
+        except Unreachable:
+            return False        # it is coming up again
         finally:
             db.close()
         self.screen.progress(now, "  %4.1f s   %2d kills   %s of %s events   %d of %d paid   "
@@ -255,3 +275,4 @@ class Shop:
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
+        self.engine.close()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """evening.py - after the day: the audit, the operator's fix, the second audit, and the verdict."""
 import json
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -44,17 +43,14 @@ class Evening(Shop):
                                " WHERE sku = (SELECT max(sku) FROM product_events)",
                       "row": "DELETE FROM delivery WHERE row ="
                              " (SELECT min(row) FROM delivery)"}[what]
-            db = sqlite3.connect(self.db)
-            db.execute(change)
-            db.commit()
-            db.close()
+            self.engine.write(change)
 
     def evening(self):
         self.notes["poison"] = self.replay_poison()
         self.sabotage()
         self.screen.title("The audit, from outside: the database read-only, and the gateway's own "
                           "books")
-        db = audits.read_only(self.db)
+        db = self.engine.read_only()
         try:
             self.notes["late"] = self.events - db.execute("SELECT sum(changes) FROM product"
                                                           ).fetchone()[0]
@@ -71,7 +67,7 @@ class Evening(Shop):
             audits.dead_letters(self.audit, letters, expected, "dead letters: %d malformed rows and"
                                 " %d declined cards, each with its own reason" % (
                                     len(self.bad), len(self.orders) - len(self.payable)))
-            audits.conservation(self.audit, db, self.accepted_jobs())
+            audits.conservation(self.audit, db, self.engine.jobs, self.accepted_jobs())
         finally:
             db.close()
         self.audit.line(True, "workers: %d starts, each death was one of our %d kills; drained at"
@@ -101,9 +97,9 @@ class Evening(Shop):
         self.write_conf(conf)
         self.cli("conf", "check", "-c", "pawl.conf")
         self.cli("enqueue", "add_supplier", json.dumps({"name": feed.NEWCOMER}), "--key", "fix-1",
-                 "--db", self.db)
+                 "--db", self.engine.url)
         self.cli("dead", "replay", "--task", "import_row", "--class", "permanent", "--all",
-                 "--db", self.db)
+                 "--db", self.engine.url)
         say("  %3d rows replayed after two fixes   pawl dead replay --task import_row --all" %
             (len(self.bad) - len(by_args)))
         say("%38s(optional = vat in pawl.conf; supplier %s added)" % ("", feed.NEWCOMER))
@@ -112,15 +108,16 @@ class Evening(Shop):
             self.cli("dead", "discard", letter, "--reason", "card declined; the customer was told")
         say("  %3d declined orders given up        pawl dead discard ID --reason TEXT" %
             len(declined))
-        self.cli("dead", "replay", "--task", "import_row", "--all", "--db", self.db, ok=(0, 1))
+        self.cli("dead", "replay", "--task", "import_row", "--all", "--db", self.engine.url,
+                 ok=(0, 1))
         if shown:
-            self.cli("dead", "replay", shown, "--db", self.db, ok=(1,))
+            self.cli("dead", "replay", shown, "--db", self.engine.url, ok=(1,))
         say("  and all replayed again, by a colleague who did not know: nothing happens twice")
         self.work_off()
 
     def second_audit(self):
         self.screen.title("The audit after the fix")
-        db = audits.read_only(self.db)
+        db = self.engine.read_only()
         try:
             rows = dict(self.good)
             rows.update({row: meant for row, (_, meant) in self.bad.items()})
@@ -132,10 +129,11 @@ class Evening(Shop):
             left = [d for d in self.dead() if not d.get("replayed_as")]
             self.audit.line(True, "dead letters: none that nobody took care of",
                             ["job %s: %s" % (d["id"], d["reason"]) for d in left])
-            audits.conservation(self.audit, db, dict(self.accepted_jobs(), add_supplier=1))
+            audits.conservation(self.audit, db, self.engine.jobs,
+                                dict(self.accepted_jobs(), add_supplier=1))
         finally:
             db.close()
-        done = subprocess.run([self.pawl, "check", "--db", self.db], stdout=subprocess.PIPE,
+        done = subprocess.run([self.pawl, "check", "--db", self.engine.url], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=60)
         said = done.stdout.decode("utf-8", "replace").strip().splitlines()
         self.audit.line(done.returncode == 0, "pawl check: %s" % "".join(said[-1:]),
@@ -159,7 +157,8 @@ class Evening(Shop):
             format(self.distinct, ","), notes["day"], format(stats.get("duplicates", 0), ","),
             format(notes["late"], ",")))
         say("  %d kills survived: %d workers, %d programs and runners at work, %d times all at once"
-            % (self.chaos.kills, killed["supervisor"], killed["child"], killed["everything"]))
+            "%s" % (self.chaos.kills, killed["supervisor"], killed["child"], killed["everything"],
+               ", %d times the database server" % killed["server"] if self.engine.says else ""))
         say("  %d charges took %d requests: %d outages, %d timeouts, %d charged without a word;" % (
             len(self.payable), sum(did.values()), did["503"], did["hang"] + did["charged_late"],
             did["charged_lost"]))

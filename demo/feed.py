@@ -99,11 +99,11 @@ SUPPLIERS = ("acme", "borealis", "cumulus", "dorado")
 NEWCOMER = "ostrom"     # the supplier nobody has told the shop about
 
 # What can be wrong with a row, what the shop must be told about it, and how it is put right.
-#   name          words the dead letter's reason must contain    fixed by
+#   name          a pattern of the dead letter's reason          fixed by
 MALFORMED = (
     ("no_vat",    "vat",                                         "config"),
-    ("newcomer",  "FOREIGN KEY constraint failed",               "data"),
-    ("qty_word",  "CHECK constraint failed",                     "args"),
+    ("newcomer",  "foreign key constraint",                      "data"),
+    ("qty_word",  "check constraint|type integer",               "args"),
     ("qty_huge",  "64 bit",                                      "args"),
 )
 

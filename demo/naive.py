@@ -132,7 +132,7 @@ def run_workers(rng, path, port, kill_s):
 
 def examine(path, ledger, newest, sent, payable):
     """What an auditor finds: (reverted, counted twice or lost, charged twice, example)."""
-    db = audits.read_only(path)
+    db = sqlite3.connect(path)
     table = {sku: (version, price, n) for sku, version, price, n in
              db.execute("SELECT sku, version, price, n FROM product")}
     db.close()

@@ -1,4 +1,5 @@
--- The shop's own tables. They live in the same file as the queue: that is the whole trick.
+-- The shop's own tables, for SQLite and PostgreSQL. They live in the same database as the queue:
+-- that is the whole trick.
 
 CREATE TABLE product (
     sku      TEXT PRIMARY KEY,
@@ -13,7 +14,7 @@ CREATE TABLE product (
 CREATE TABLE product_events (
     sku      TEXT PRIMARY KEY,
     n        INTEGER NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE TABLE orders (
     id       INTEGER PRIMARY KEY,
@@ -31,6 +32,6 @@ CREATE TABLE supplier (
 CREATE TABLE delivery (
     row      INTEGER PRIMARY KEY,
     supplier TEXT NOT NULL REFERENCES supplier(name),
-    qty      INTEGER NOT NULL CHECK (typeof(qty) = 'integer' AND qty BETWEEN 1 AND 1000000),
+    qty      INTEGER NOT NULL CHECK (qty BETWEEN 1 AND 1000000),
     vat      INTEGER NOT NULL
 );

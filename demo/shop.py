@@ -22,6 +22,7 @@ import tempfile
 import time
 
 from day import Broken
+from engine import ENGINES, pgserver
 from evening import Evening
 from screen import Screen
 
@@ -31,6 +32,8 @@ def parse(argv):
                                  "going wrong; `./run demo naive` is the contrast")
     ap.add_argument("--small", action="store_true", help="a small shop: some seconds")
     ap.add_argument("--seed", type=int, default=None, help="the same feed, gateway and aim again")
+    ap.add_argument("--engine", choices=sorted(ENGINES), default="sqlite",
+                    help="where the shop's tables are; ./run demo postgres says postgres")
     ap.add_argument("--keep", action="store_true", help="keep the directory and print its name")
     ap.add_argument("--sabotage", choices=("charge", "price", "event", "row"),
                     help=argparse.SUPPRESS)
@@ -69,7 +72,7 @@ def main(argv):
         shop.verdict()
         code = 1 if shop.audit.failed else 0
         keep = opts.keep or code != 0
-    except (Broken, subprocess.TimeoutExpired) as broken:
+    except (Broken, subprocess.TimeoutExpired, pgserver.Missing, pgserver.Failed) as broken:
         screen.line("demo: %s" % broken)
         for w in shop.chaos.workers if shop and shop.chaos else ():
             screen.line("%s: %s" % (w.name, " | ".join(w.said()[-3:])))

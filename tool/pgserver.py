@@ -12,6 +12,7 @@ Server()  starts one in a temporary directory: a Unix socket only, everybody tru
           `pg_config --bindir`, else the newest below /usr/lib/postgresql. They refuse to be root:
           then they run as the account postgres, or nobody, and the directory is theirs.
 Missing   is raised, with the reason in one line, where there is no server to be had.
+within=   the directory to make it in, instead of $TMPDIR.
 Durable   or not: a server that is not does not wait for the disk (fsync = off). What it committed
           survives the death of its processes, but not of the machine.
 """
@@ -72,12 +73,12 @@ def clean_env():
 class Server:
     """pid: of the running server, or None. dir: where its socket, data and log lie."""
 
-    def __init__(self, durable=False, settings="", patience=60):
+    def __init__(self, durable=False, settings="", patience=60, within=None):
         self.bin, self.patience, self.pid = bindir(), patience, None
         if self.bin is None:
             raise Missing("no PostgreSQL server programs (Debian: postgresql)")
         self.who = account()
-        self.dir = tempfile.mkdtemp(prefix="pg-")
+        self.dir = tempfile.mkdtemp(prefix="pg-", dir=within)
         self.data, self.log = os.path.join(self.dir, "data"), os.path.join(self.dir, "log")
         try:
             self.let_in()

@@ -14,14 +14,20 @@ import unittest
 
 from pawltest import PAWL, ROOT, SLOW
 
-TIMEOUT = 150           # seconds for one test: a small day takes about ten
+sys.path.insert(0, os.path.join(ROOT, "demo"))
+import chaos  # noqa: E402
+import engine  # noqa: E402
+from engine import pgserver  # noqa: E402
+
+TIMEOUT = 240           # seconds for one test: a small day takes about ten
 
 
 class DemoTest(unittest.TestCase):
     """What tests of the demo share."""
 
     def setUp(self):
-        self.tmp = tempfile.mkdtemp(prefix="pawl-test-demo-")
+        self.tmp = tempfile.mkdtemp(prefix="pawl-")   # short: a socket's path has 107 bytes
+        os.chmod(tempfile.gettempdir(), 0o711)        # the account of PostgreSQL passes through
         self.addCleanup(shutil.rmtree, self.tmp, True)
 
     def start(self, program, *words):
@@ -31,7 +37,7 @@ class DemoTest(unittest.TestCase):
                                 env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, start_new_session=True)
 
-    def demo(self, program, *words, timeout=120 * SLOW):
+    def demo(self, program, *words, timeout=200 * SLOW):
         """Run to the end; (exit code, what it printed). Nothing of it outlives a timeout."""
         process = self.start(program, *words)
         try:
@@ -59,6 +65,7 @@ class DemoTest(unittest.TestCase):
         self.assertRegex(out, r"(?m)^  \d+ charges took \d+ requests")
         self.assertRegex(out, r"(?m)^  ok    pawl check: ")
         self.assertEqual(self.left(), [])
+        return out
 
 
 class Demo(DemoTest):
@@ -66,6 +73,21 @@ class Demo(DemoTest):
         """Goal: with kills, duplicates, reordering and a lying gateway, every audit line is ok, and
         nothing stays on the disk."""
         self.good_day("--seed", "4")
+
+    def needs_server(self):
+        try:
+            pgserver.account()
+        except pgserver.Missing as why:
+            self.skipTest(str(why))
+        if pgserver.bindir() is None or not shutil.which("psql"):
+            self.skipTest("no PostgreSQL server programs, or no psql (Debian: postgresql)")
+
+    def test_small_day_on_postgres(self):
+        """Goal: the same verdict with the shop in PostgreSQL, whose server was killed, too."""
+        self.needs_server()
+        out = self.good_day("--engine", "postgres", "--seed", "4")
+        self.assertRegex(out, r"(?m)^  database  PostgreSQL \d+")
+        self.assertRegex(out, r"(?m)^  \d+ kills survived: .*, [1-9]\d* times the database server$")
 
     def sabotaged(self, what, line):
         code, out = self.demo("shop.py", "--small", "--seed", "5", "--sabotage", what)
@@ -96,7 +118,29 @@ class Demo(DemoTest):
 
     def test_interrupt_leaves_nothing(self):
         """Goal: Ctrl-C in the middle ends with 130, no process and no file of the demo left."""
-        process = self.start("shop.py", "--small", "--seed", "6")
+        self.interrupted()
+
+    def test_interrupt_leaves_no_server(self):
+        self.needs_server()
+        self.interrupted("--engine", "postgres")
+
+    def test_chaos_excuses_only_who_found_no_server(self):
+        """Goal: a worker that gives up is a surprise, unless it never had its store and says by its
+        exit code that the server is away."""
+        for says, code, surprise in (("event=worker.start", 74, True), ("", 74, False),
+                                     ("", 1, True), ("", 70, True)):
+            worker = chaos.Worker("w", ["sh", "-c", "echo $1; exit $2", "-", says, str(code)],
+                                  self.tmp)
+            what = chaos.Chaos(None, [worker], 1, engine.Postgres)
+            worker.start()
+            worker.process.wait()
+            what.tick(0)
+            worker.process.wait()
+            self.assertEqual(bool(what.surprises), surprise, (says, code))
+        self.assertEqual(engine.Sqlite.gone, ())        # there, nothing is excused
+
+    def interrupted(self, *words):
+        process = self.start("shop.py", "--small", "--seed", "6", *words)
         try:
             said = b""
             while b" kills   " not in said:       # the first progress line: the day is under way
