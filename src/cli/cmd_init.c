@@ -29,7 +29,8 @@ static int init_run(struct cli *c)
     return 0;
 }
 
-static const char *const examples[] = {"pawl init --db sqlite:shop.db", NULL};
+static const char *const examples[] = {
+    "pawl init --db sqlite:shop.db", "pawl init --db postgresql:///shop", NULL};
 const struct cmd_entry cmd_init = {
     .name = "init",
     .synopsis = "[OPTION...]",

@@ -16,7 +16,7 @@
 #include "cli/frame.h"
 
 const struct cli_opt cli_common_opts[] = {
-    {"db", 0, "URL", "the store: sqlite:PATH, or a file ending in .db", 0},
+    {"db", 0, "URL", "the store: sqlite:PATH, a file ending in .db, or postgresql://...", 0},
     {"json", 0, NULL, "print JSON Lines: one object a line", 0},
     {"config", 'c', "FILE", "the configuration (default ./pawl.conf)", 0},
     {"help", 'h', NULL, "say what the verb does, with an example", 0},

@@ -13,6 +13,7 @@ answer() waits: so a test has two transactions at once.
 import atexit
 import csv
 import io
+import json
 import os
 import re
 import shutil
@@ -210,15 +211,74 @@ class PsycopgSession:
     kill = close
 
 
-SESSIONS = (PsqlSession, Psycopg2Session, PsycopgSession)
+NODE = """
+const { Client } = require(process.argv[2] + '/pg');
+const db = new Client({ host: process.argv[3], database: process.argv[4], user: process.argv[5],
+                        types: { getTypeParser: () => (text) => text } });
+db.connect().then(async () => {
+  const lines = require('node:readline').createInterface({ input: process.stdin });
+  for await (const line of lines) {
+    let answer;
+    try {
+      const result = await db.query({ text: JSON.parse(line), rowMode: 'array' });
+      answer = { rows: result.rows };
+    } catch (error) {
+      answer = { refused: error.message, state: error.code };
+    }
+    console.log(JSON.stringify(answer));
+  }
+  await db.end();
+});
+"""
+
+
+def node_command():
+    """How to run Node, or None."""
+    return os.environ.get("PAWL_NODE") or shutil.which("node")
+
+
+class NodePgSession:
+    """node-postgres, in a process of its own; values as the server writes them."""
+    name = "node_pg"
+
+    def __init__(self, server, database, user=SUPERUSER):
+        self.process = subprocess.Popen(
+            [node_command(), "-e", NODE, "-", os.environ["PAWL_NODE_PG"], server.dir, database,
+             user], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_env())
+        self.pid = self.run("SELECT pg_backend_pid()")[0][0]
+
+    def run(self, sql):
+        self.process.stdin.write((json.dumps(sql) + "\n").encode())
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError("node has ended: exit %s" % self.process.wait())
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise Refused(answer["refused"], answer["state"])
+        return [["" if v is None else v for v in row] for row in answer["rows"]]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+SESSIONS = (PsqlSession, Psycopg2Session, PsycopgSession, NodePgSession)
 
 
 def missing(session_class):
     """Why this client cannot be used here, or None."""
     if session_class is Psycopg2Session and psycopg2 is None:
-        return "Python has no psycopg2 (Debian: python3-psycopg2)"
+        return "Python has no psycopg2 (tool/thirdparty python fetches it)"
     if session_class is PsycopgSession and psycopg is None:
-        return "Python has no psycopg 3 (Debian: python3-psycopg)"
+        return "Python has no psycopg 3 (tool/thirdparty python fetches it)"
+    if session_class is NodePgSession and not (node_command() and os.environ.get("PAWL_NODE_PG")):
+        return "no Node, or no node-postgres (tool/thirdparty node-pg fetches it)"
     return None
 
 

@@ -6,8 +6,9 @@ import shutil
 import sqlite3
 import subprocess
 
+import pgkit
 from ckit import CC, compile_plugin
-from pawltest import PAWL, ROOT, PawlTest
+from pawltest import PAWL, ROOT, SLOW, PawlTest
 
 TIMEOUT = 120
 
@@ -109,7 +110,7 @@ class Docs(PawlTest):
         self.assertIn("(exec.md)", page("doc/config.md"))
 
     def test_readme_tutorial_does_what_it_says(self):
-        text = page("README.md").split("## Five minutes")[1].split("## Where to go on")[0]
+        text = page("README.md").split("## Five minutes")[1].split("\n## ")[0]
         env = {k: v for k, v in os.environ.items() if not k.startswith("PAWL_")}
         env["PATH"] = os.path.dirname(PAWL) + ":" + env["PATH"]
         out = {}
@@ -141,12 +142,41 @@ class Docs(PawlTest):
             for d in v:
                 self.assertIn(d.returncode, (0, 1), d.stderr)
 
+    def test_readme_on_postgres_does_what_it_says(self):
+        """Goal: the section for more than one machine, with a server of ours for that of
+        `./run postgres` (test_pgserver.py), and the files of the five minutes."""
+        server = pgkit.cluster()
+        readme = page("README.md")
+        five = readme.split("## Five minutes")[1].split("\n## ")[0]
+        for name, start in ("pawl.conf", "[pawl]"), ("notify.sh", "#!"):
+            [body] = [b for _, b in re.findall(r"```(\w+)\n(.*?)```", five, re.S)
+                      if b.startswith(start)]
+            with open(os.path.join(self.dir, name), "w", encoding="utf-8") as f:
+                f.write(body)
+        os.chmod(os.path.join(self.dir, "notify.sh"), 0o755)
+        env = dict(pgkit.clean_env(), PAWL_DB=server.url(server.new_database()),
+                   PATH=os.path.dirname(PAWL) + ":" + os.environ["PATH"], PAWL_RUNTIME_DIR=self.dir)
+        said = {}
+        section = readme.split("## When one machine is not enough")[1].split("\n## ")[0]
+        for line in (c for b in blocks(section, "sh") for c in self.commands(b)):
+            done = subprocess.run(["sh", "-c", line], cwd=self.dir, env=env, timeout=60 * SLOW,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+            said[line] = done.stdout.strip()
+        [[transaction, answer]] = [i for i in said.items() if "pawl.enqueue" in i[0]]
+        self.assertRegex(answer, r"^\d+\|t$")
+        self.assertIn("mug|900|1\ntea|300|2", said.values())
+        with open(os.path.join(self.dir, "notified.txt"), encoding="utf-8") as f:
+            self.assertEqual(len(f.readlines()), 1)
+
     @staticmethod
     def commands(body):
-        """Commands of a block: one a line, but a quoted text may run over several."""
+        """Commands of a block: one a line, but a quoted text or a <<'SQL' may run over several."""
         at, found = "", []
         for line in body.splitlines():
             at += line + "\n"
+            if "<<'SQL'" in at and line != "SQL":
+                continue
             if at.count('"') % 2 == 0 and at.count("'") % 2 == 0 and at.strip():
                 found.append(at.strip())
                 at = ""
