@@ -5,7 +5,8 @@
 # The engine is SQLite, in that directory; or PostgreSQL, when $PAWL_DB is a postgresql://... URL:
 # then in a database made on that server for this run, and dropped at the end. `./run postgres FILE`
 # lends a server to who has none. Where the engines have other words, run.sh says $jobs, $attempts,
-# and on SQLITE-WORDS POSTGRES-WORDS; an example of SQLite alone says only_sqlite=WHY first.
+# and on SQLITE-WORDS POSTGRES-WORDS; an example of one engine alone says only_sqlite=WHY, or
+# only_postgres=WHY, first.
 #
 #   run COMMAND...   show the command as a transcript would, run it, show an exit code that is not 0
 #   pawl ...         the binary: $PAWL_BIN, else pawl from PATH
@@ -32,6 +33,10 @@ on() { if [ -z "$server" ]; then echo "$1"; else echo "$2"; fi; }
 on_server() { psql -X -q -At -v ON_ERROR_STOP=1 -v SHOW_CONTEXT=never "$@"; }
 if [ -n "$server" ] && [ -n "${only_sqlite:-}" ]; then
     echo "$(basename "$here"): only on SQLite: $only_sqlite" >&2
+    exit 2
+fi
+if [ -z "$server" ] && [ -n "${only_postgres:-}" ]; then
+    echo "$(basename "$here"): only on PostgreSQL: $only_postgres" >&2
     exit 2
 fi
 

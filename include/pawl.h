@@ -103,6 +103,7 @@ PAWL_API void pawl_engine(char *buf, size_t n);
 
 struct pawl; /* an open store */
 struct sqlite3; /* of sqlite3.h, which this header does not need */
+struct pg_conn; /* PGconn of libpq-fe.h, the same */
 
 /* A line for the host's log, without a newline: "event=job.retry job=7 task=mail ..."
  * (doc/logs.md). level: 0 error, 1 warn, 2 info, 3 debug. Called in the thread of the call that had
@@ -194,6 +195,21 @@ PAWL_CALL pawl_enqueue(struct pawl *p, const struct pawl_request *req, size_t n,
  *          0.1 ms. "Now" is the machine's clock here, not the one of pawl_open_opts */
 PAWL_CALL pawl_enqueue_sqlite(struct sqlite3 *db, const struct pawl_request *req, size_t n,
                               struct pawl_enqueued *out, size_t *done, struct pawl_error *e);
+/* The same on PostgreSQL: store n requests inside the transaction that is open on the caller's own
+ * connection, with one statement: all of them, or none. Without an open transaction that statement
+ * is one. The connection stays as it was: no setting is changed, nothing stays prepared.
+ * conn     a PGconn of the libpq that libpawl uses, in a database with a store, idle (no statement
+ *          unfinished), not in pipeline mode. It may be non-blocking; this call blocks
+ * out      room for n answers; result and near are not filled, state is
+ * bad_i    out, may be NULL: on an error the index of the request that caused it (n: none)
+ * returns  OK | BADARG | BADDATA | TOOBIG | KEYCLASH | NOTOURS (no Pawl store there) | OLDER
+ *          | DENIED | BUSY | FULL | IO | SQL | NOMEM | UNSURE: whether it was stored is not known
+ * note     what breaks a rule is refused before the server hears of it, but for KEYCLASH and an
+ *          expiry that has passed: as any error of the server's, these abort the transaction,
+ *          unless there is a savepoint. After the commit pawl_wake tells the workers; else they
+ *          look within a second */
+PAWL_CALL pawl_enqueue_pg(struct pg_conn *conn, const struct pawl_request *req, size_t n,
+                          struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e);
 /* Tell the workers of this store that something was committed without Pawl. */
 PAWL_API void pawl_wake(struct pawl *p);
 

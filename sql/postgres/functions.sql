@@ -218,6 +218,7 @@ BEGIN
                    OR k.args_hash <> pawl.x_args_hash(enqueue.args) END) THEN
             RAISE EXCEPTION 'pawl: this key was used before with other args'
                 USING ERRCODE = 'PWKEY', HINT = 'Send the same bytes, or a new key.',
+                COLUMN = coalesce(current_setting('pawl.at', true), ''),
                 DETAIL = format('Key "%s" of task %s belongs to job %s.', enqueue.key,
                                 enqueue.task, k.job_id);
         END IF;
@@ -236,7 +237,7 @@ BEGIN
     IF expires_us <= greatest(run_us, now_us) THEN
         RAISE EXCEPTION
             'pawl: expires_at is not later than run_at, or than now: the job could never start'
-            USING ERRCODE = '22023';
+            USING ERRCODE = '22023', COLUMN = coalesce(current_setting('pawl.at', true), '');
     END IF;
     run_us := CASE WHEN run_us IS NULL THEN now_us ELSE greatest(run_us, first_us) END;
     priority := coalesce(enqueue.priority, t.priority);
@@ -273,6 +274,64 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT e.id, e.created FROM pawl.enqueue($1, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11,
                                              $12::text, $13) AS e
 $$;
+
+-- Many requests with one statement, for pawl_enqueue_pg: all or none. Texts come as the bytes of
+-- UTF-8, whatever the client_encoding, times as microseconds. Answers as the C door does; of the
+-- job of a duplicate also the state, which only who brings the very request is told. pawl.at: the
+-- one in hand, for a refusal to name; the setting ends with the call.
+CREATE OR REPLACE FUNCTION pawl.x_enqueue_many(
+    task bytea[], args bytea[], key bytea[], source bytea[], queue bytea[], priority integer[],
+    run_at_us bigint[], expires_at_us bigint[], max_retries integer[], entity bytea[],
+    version bigint[], headers bytea[], trace bytea[])
+RETURNS TABLE (at bigint, id bigint, created boolean, known boolean, state text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET client_min_messages = error
+SET pawl.at = '' AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+    name_now text COLLATE "C";
+    dup_at bigint[]; dup_id bigint[]; dup_known boolean[];
+BEGIN
+    FOR r IN SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+        WITH ORDINALITY AS u (task, args, key, source, queue, priority, run_us, expires_us,
+                              max_retries, entity, version, headers, trace, at)
+    LOOP
+        at := r.at;
+        PERFORM set_config('pawl.at', r.at::text, true);
+        SELECT e.id, e.created INTO id, created FROM pawl.enqueue(
+            convert_from(r.task, 'UTF8'), convert_from(r.args, 'UTF8'), convert_from(r.key, 'UTF8'),
+            convert_from(r.source, 'UTF8'), convert_from(r.queue, 'UTF8'), r.priority,
+            to_timestamp((r.run_us / 1000000)::double precision)
+                + (r.run_us % 1000000) * interval '1 microsecond',
+            to_timestamp((r.expires_us / 1000000)::double precision)
+                + (r.expires_us % 1000000) * interval '1 microsecond',
+            r.max_retries, convert_from(r.entity, 'UTF8'), r.version,
+            convert_from(r.headers, 'UTF8'), convert_from(r.trace, 'UTF8')) AS e;
+        IF name_now IS DISTINCT FROM convert_from(r.task, 'UTF8') THEN
+            name_now := convert_from(r.task, 'UTF8');
+            known := EXISTS (SELECT FROM pawl.x_task AS t
+                              WHERE t.name = name_now AND t.policy IS NOT NULL);
+        END IF;
+        IF created THEN
+            state := 'ready';
+            RETURN NEXT;
+        ELSE
+            dup_at := dup_at || at;
+            dup_id := dup_id || id;
+            dup_known := dup_known || known;
+        END IF;
+    END LOOP;
+    -- All duplicates with one look. A pruned one is known by its key alone.
+    RETURN QUERY
+    SELECT d.at, d.id, false, d.known, coalesce(
+               (SELECT j.state FROM pawl.jobs AS j WHERE j.id = d.id),
+               (SELECT k.state FROM pawl.x_task AS t JOIN pawl.x_key AS k ON k.task_id = t.id
+                 WHERE t.name = convert_from($1[d.at], 'UTF8') COLLATE "C"
+                   AND k.source = coalesce(convert_from($4[d.at], 'UTF8'), '') COLLATE "C"
+                   AND k.key = convert_from($3[d.at], 'UTF8') COLLATE "C"), 'pruned')
+      FROM unnest(dup_at, dup_id, dup_known) AS d (at, id, known);
+END $$;
 
 -- The counted duplicates of ended transactions into one row. Called by prune.
 CREATE OR REPLACE FUNCTION pawl.x_fold_counters() RETURNS void
@@ -406,7 +465,10 @@ BEGIN
             pawl.enqueue(text, json, text, text, text, integer, timestamptz, timestamptz, integer,
                          text, bigint, json, text),
             pawl.enqueue(text, jsonb, text, text, text, integer, timestamptz, timestamptz, integer,
-                         text, bigint, jsonb, text) TO pawl_producer;
+                         text, bigint, jsonb, text),
+            pawl.x_enqueue_many(bytea[], bytea[], bytea[], bytea[], bytea[], integer[], bigint[],
+                                bigint[], integer[], bytea[], bigint[], bytea[], bytea[])
+            TO pawl_producer;
     END IF;
     IF 'pawl_reader' = ANY (let_in) THEN
         GRANT SELECT ON pawl.jobs, pawl.attempts, pawl.queues, pawl.tasks TO pawl_reader;

@@ -51,6 +51,7 @@ static const struct { const char *name; int64_t value; const char *help; } limit
     {"concurrency", LIMIT_CONCURRENCY, "jobs at once in one worker"},
     {"batch", LIMIT_BATCH, "jobs in one effect batch"},
     {"enqueue_n", LIMIT_ENQUEUE_N, "requests in one call of pawl_enqueue"},
+    {"call_bytes", LIMIT_CALL_BYTES, "args and headers of one call of pawl_enqueue_pg"},
     {"tasks", LIMIT_TASKS, "tasks in one configuration"},
     {"statements", LIMIT_STATEMENTS, "sql lines of one task"},
     {"sql_bytes", LIMIT_SQL_BYTES, "one statement"},

@@ -23,6 +23,7 @@
 #define LIMIT_CONCURRENCY 256
 #define LIMIT_BATCH 1024                /* jobs per effect batch */
 #define LIMIT_ENQUEUE_N 10000           /* requests per pawl_enqueue call */
+#define LIMIT_CALL_BYTES (256 * 1024 * 1024) /* args and headers of one pawl_enqueue_pg call */
 #define LIMIT_TASKS 256                 /* per pawl.conf */
 #define LIMIT_STATEMENTS 32             /* sql lines of a task */
 #define LIMIT_SQL_BYTES (64 * 1024)

@@ -41,6 +41,11 @@ void store_describe(struct store *st, struct buf *out);/* engine, version, link 
     settings: one line */
 
 /* --- producers and people: as the calls of the same name in pawl.h --- */
+/* On a connection of the caller's (libpq's PGconn), in the transaction that is open there. req has
+ * passed store_request_rule. As pawl_enqueue_pg. */
+enum pawl_rc store_enqueue_on(struct pg_conn *c, const struct pawl_request *req, size_t n,
+                              struct pawl_enqueued *out, size_t *bad_i,
+                              struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_enqueue(struct store *st, const struct pawl_request *req, size_t n,
                            struct pawl_enqueued *out, size_t *bad_i,
                                struct pawl_error *e) PAWL_MUST_USE;

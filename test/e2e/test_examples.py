@@ -33,6 +33,7 @@ DIFFERS = (
 
 # Examples of SQLite alone: they say so, and why, when they are asked to run on PostgreSQL.
 SQLITE_ONLY = ["linked-worker", "test-handlers"]
+POSTGRES_ONLY = ["linked-pg"]                   # and the other way round
 
 
 def names():
@@ -65,6 +66,10 @@ class Examples(unittest.TestCase):
             done = self.start(name, PAWL_DB="postgresql:///nobody")
             self.assertEqual((done.returncode, done.stdout), (2, b""))
             self.assertRegex(done.stderr, b"^%s: only on SQLite: .+\n$" % name.encode())
+        for name in POSTGRES_ONLY:
+            done = self.start(name)
+            self.assertEqual((done.returncode, done.stdout), (2, b""))
+            self.assertRegex(done.stderr, b"^%s: only on PostgreSQL: .+\n$" % name.encode())
 
     def start(self, name, **env):
         env = dict({k: v for k, v in os.environ.items() if k != "PAWL_DB"}, PAWL_BIN=PAWL, **env)
@@ -108,7 +113,8 @@ def _add(name, method, where):
 
 
 for _name in names():
-    _add(_name, "run_example", "")
+    if _name not in POSTGRES_ONLY:
+        _add(_name, "run_example", "")
     if _name not in SQLITE_ONLY:
         _add(_name, "run_on_postgres", " on postgres")
 

@@ -205,7 +205,7 @@ class Installed(Library):
                            env=dict(self.env, MANPAGER="cat", MANWIDTH="80"))
             self.assertIn("PAWL_KEYCLASH", page)
 
-    def build(self, command, language, source, how):
+    def build(self, command, language, source, how, *more):
         """Compile a source against what was installed; returns the program."""
         out = os.path.join(self.dir, "program")
         words = command + STRICT + sanitizer() + ["-x", language, source, "-x", "none", "-o", out]
@@ -214,7 +214,7 @@ class Installed(Library):
             words += self.flags("--libs") + ["-Wl,-rpath," + self.lib]
         else:
             words += [os.path.join(self.lib, "libpawl.a"), "-lsqlite3", "-lpq", "-lpthread"]
-        self.ok(*words)
+        self.ok(*words, *more)
         loaded = self.ok("ldd", out)
         self.assertEqual("libpawl.so.0" in loaded, how == "shared")
         self.assertEqual(loaded.count("libsqlite3.so.0 =>"), 1, "one copy of SQLite, the system's")
@@ -245,6 +245,15 @@ class Installed(Library):
 
     def test_examples_compile_and_run_in_cxx17(self):
         self.use("c++")
+
+    def test_program_on_its_own_pgconn_compiles_in_both(self):
+        """Goal: the header's forward declaration is libpq's type, and there is one libpq."""
+        source = os.path.join(ROOT, "example", "linked-pg", "linked-pg.c")
+        flags = run("pkg-config", "--cflags", "--libs", "libpq").stdout.split()
+        for command, language in compilers():
+            for how in "shared", "static":
+                program = self.build(command, language, source, how, *flags)
+                self.assertEqual(self.ok("ldd", program).count("libpq.so.5 =>"), 1)
 
     def test_program_may_have_names_like_ours(self):
         """Goal: a program may define what is ours inside: buf_put, store_open, log_line."""
@@ -282,6 +291,7 @@ class Written(Library):
     """The C that the pages show compiles without a warning."""
 
     PRELUDE = """#include <assert.h>
+#include <libpq-fe.h>
 #include <poll.h>
 #include <pawl.h>
 #include <signal.h>
@@ -296,7 +306,7 @@ class Written(Library):
             with open(source, "w", encoding="utf-8") as f:
                 f.write(text)
             include = ["-I" + os.path.join(ROOT, "include")]
-            include += run("pkg-config", "--cflags", "sqlite3").stdout.split()
+            include += run("pkg-config", "--cflags", "sqlite3", "libpq").stdout.split()
             self.ok(os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", *STRICT, *include,
                     source, "-o", out, *more)
             return run(out, cwd=tmp) if "-c" not in more else None
@@ -316,6 +326,7 @@ int main(int argc, char **argv)
 {
     (void)argv;
     if (argc > 99) return work() + take_order(NULL, 0, 0) + (turn(NULL, NULL, 0), 0);
+    if (argc > 98) return take_pg_order(NULL, 0, 0);
     test_charge_is_tried_again();
     return 0;
 }
@@ -358,6 +369,7 @@ int main(int argc, char **argv)
     def around(block):
         """What a piece of a function needs around it: what it does not declare itself."""
         given = {"p": "struct pawl *p", "w": "struct pawl_worker *w", "db": "sqlite3 *db",
+                 "pg": "PGconn *pg",
                  "e": "struct pawl_error e", "r": "struct pawl_request r",
                  "got": "struct pawl_enqueued got", "task": "struct pawl_task task"}
         return ", ".join(d for n, d in given.items()

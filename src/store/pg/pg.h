@@ -79,6 +79,7 @@ void pg_disconnect(struct pg *pg);
 enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const char *what);
 /* SQLSTATE -> a number for struct pawl_error, and its class. */
 int pg_native(const char *state);
+enum pawl_rc pg_rc_of(const char *state);
 /* Wait for the result of what was sent; at most the last of several. NULL: the connection is
  * broken, or did not answer in time, and is closed. */
 PGresult *pg_wait(struct pg *pg, int64_t until_us);

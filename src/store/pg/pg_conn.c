@@ -47,7 +47,7 @@ static bool in_class(const char *state, const char *class)
     return strncmp(state, class, strlen(class)) == 0;
 }
 
-static enum pawl_rc rc_of(const char *state)
+enum pawl_rc pg_rc_of(const char *state)
 {
     if (in_class(state, "40") || in_class(state, "55P03") || in_class(state, "57014"))
         return PAWL_BUSY;
@@ -74,7 +74,7 @@ enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const cha
     if (text == NULL)
         text = pg->c != NULL ? PQerrorMessage(pg->c) : "";
     pg_one_line(msg, sizeof msg, *text != '\0' ? text : "the connection to the server was lost");
-    const enum pawl_rc rc = rc_of(pg->state);
+    const enum pawl_rc rc = pg_rc_of(pg->state);
     pawl_fail_native(e, rc, pg_native(pg->state), "%s: %s (SQLSTATE %s)", what, msg, pg->state);
     PQclear(r);
     /* A user's statement (what is "") may be refused as one that writes for reasons of its own. */
