@@ -100,8 +100,8 @@ def describe_module(path):
     """What a module holds, found in a process of its own: an import may do anything."""
     module = load_module(path)
     methods = []
-    for attr in vars(module).values():
-        if isinstance(attr, type) and issubclass(attr, unittest.TestCase) \
+    for attr in dict.fromkeys(a for a in vars(module).values() if isinstance(a, type)):
+        if issubclass(attr, unittest.TestCase) \
                 and attr.__module__ == module.__name__:
             methods += ["%s.%s" % (attr.__name__, m) for m in dir(attr)
                         if m.startswith(("test", "case_")) and callable(getattr(attr, m))]
@@ -142,7 +142,9 @@ def python_tests(found, build_dir, label, picks, both_only):
         short = os.path.relpath(path, os.path.join(TOP, "test"))[:-3]
         for method in what.get("methods", []):
             name = "%s.%s" % (short, method)
-            if picked(label + name, picks) and (what["both"] or not both_only):
+            if both_only and (not what["both"] or "[postgresql]" in name):
+                continue                         # another SQLite is no other PostgreSQL
+            if picked(label + name, picks):
                 yield Test(name, build_dir, label, module=path, method=method,
                            limit_s=what["limit_s"], serial=what["serial"])
 
@@ -174,8 +176,8 @@ def prctl(option, value):
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("PAWL_", "CK_"))
-           or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN", *FETCHED)}
-    for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER":
+           or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN", "PAWL_TEST_KEPT", *FETCHED)}
+    for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER", "PAWL_TEST_PG_TEMPLATE":
         if name in os.environ and not test.label: # once is enough: it is the same engine
             env[name] = os.environ[name]
     env.update(PAWL_TEST_SLOW=os.environ.get("PAWL_TEST_SLOW", "1"),
@@ -565,10 +567,26 @@ def link_mode(build_dir):
         return "unknown"
 
 
-def start_server(report):
+def make_template(server, build_dir):
+    """A store that new databases are copied from, in milliseconds. Without it, each test makes its
+    own."""
+    env = dict(os.environ, PAWL_DB=server.url("template_pawl"), PAWL_RUNTIME_DIR=server.dir)
+    server.sql("CREATE DATABASE template_pawl")
+    try:
+        done = subprocess.run([os.path.join(build_dir, "pawl"), "init"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, env=env, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return                                   # the tests will say why
+    if done.returncode == 0:
+        server.sql("ALTER DATABASE template_pawl ALLOW_CONNECTIONS false")
+        os.environ["PAWL_TEST_PG_TEMPLATE"] = "template_pawl"
+
+
+def start_server(report, build_dir):
     """A private PostgreSQL for all tests that want one; None, and why: half of the store suites
     is left out then, and each Python test that needs it says so."""
     os.environ.pop("PAWL_TEST_PG", None)
+    os.environ.pop("PAWL_TEST_PG_TEMPLATE", None)
     if not os.path.exists(os.path.join(TOP, "test", "e2e", "pgkit.py")):
         return None                              # a tree without tests that want one
     sys.path.insert(0, os.path.join(TOP, "test", "e2e"))
@@ -583,6 +601,7 @@ def start_server(report):
         for name in "pgkit", "pawltest":         # a test imports them anew, with its environment,
             sys.modules.pop(name, None)          # which says what binary it tests
     os.environ.update(PAWL_TEST_PG=server.dir, PAWL_TEST_PG_USER=pgkit.SUPERUSER)
+    make_template(server, build_dir)
     print("testing with PostgreSQL %s" % server.version, flush=True)
     return server
 
@@ -622,7 +641,8 @@ def main():
             report.results.append((name, "failed", why))
     with tempfile.TemporaryDirectory(prefix="pawl-test-") as base:
         tempfile.tempdir = base
-        server = start_server(report)
+        os.environ["PAWL_TEST_KEPT"] = tempfile.mkdtemp(prefix="kept-")
+        server = start_server(report, opts.build_dir)
         try:
             run_all(tests, max(1, opts.jobs), report)
         finally:

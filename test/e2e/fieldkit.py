@@ -12,7 +12,8 @@ import signal
 
 from pawltest import PAWL, PawlTest
 
-FX = """CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER, key TEXT, value);
+FX = """CREATE TABLE fx(n INTEGER PRIMARY KEY, job_id INTEGER, attempt INTEGER, key TEXT,
+                        value TEXT);
         CREATE INDEX fx_job ON fx(job_id)"""
 
 # Does what the words of its args (a JSON string) say, one after the other; 1/word: in attempt 1
@@ -131,9 +132,9 @@ class FieldTest(PawlTest):
 
     def write_conf(self, more=None):
         # With an old SQLite a second worker would be refused; the file is thrown away here.
-        head = ("[pawl]\ndb = sqlite:%s\nconcurrency = %d\ngrace = 5s\nlease = %s\n"
+        head = ("[pawl]\ndb = sqlite:shop.db\nconcurrency = %d\ngrace = 5s\nlease = %s\n"
                 "accept_wal_risk = yes\n")
-        self.conf(head % (os.path.basename(self.db), self.concurrency, self.lease)
+        self.conf(head % (self.concurrency, self.lease)
                   + TASKS % (PAWL, self.act_policy, self.effect_policy)
                   + (self.more if more is None else more))
 

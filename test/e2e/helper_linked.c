@@ -12,6 +12,7 @@
 #include "helper.h"
 
 static struct pawl_worker *worker;
+static bool on_server;                              /* the store is PostgreSQL */
 
 static void on_signal(int sig)
 {
@@ -132,11 +133,13 @@ static bool until_two_seconds(void *ctx, const struct pawl_value *col, size_t co
 /* Reads for two seconds, then writes. */
 static enum pawl_outcome reads_apply(struct pawl_run *run)
 {
+    const char *sql = on_server ? "SELECT 1 FROM pg_sleep(2)"
+                                : "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+                                  " SELECT x FROM c";
     double began = uptime();
     struct pawl_error e;
 
-    if (pawl_query(run, "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-                        " SELECT x FROM c", NULL, 0, until_two_seconds, &began, &e) != PAWL_OK)
+    if (pawl_query(run, sql, NULL, 0, until_two_seconds, &began, &e) != PAWL_OK)
         return pawl_run_error(run, &e);
     return uptime() - began >= 2 ? put_fx(run) : PAWL_FAIL;
 }
@@ -170,6 +173,7 @@ int main(int argc, char **argv)
         else if (sscanf(argv[i], "lease_ms=%" SCNd64, &o.lease_us) == 1) o.lease_us *= 1000;
         else die(argv[i], NULL);
     }
+    on_server = argc > 1 && strncmp(argv[1], "postgres", 8) == 0;
     if (argc < 2 || pawl_worker_open(argv[1], &o, &worker, &e) != PAWL_OK) die("open", &e);
     (void)signal(SIGTERM, on_signal);
     if (puts("ready") < 0 || fflush(stdout) != 0) die("stdout", NULL);

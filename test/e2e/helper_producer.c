@@ -7,18 +7,41 @@
  *   helper_producer URL orders               does what the lines of standard input say (begin N,
  *                                            commit, rollback, wake) and answers each with one line
  */
+#include <libpq-fe.h>
 #include <sqlite3.h>
 
 #include "helper.h"
 
 static struct pawl *store;
-static sqlite3 *db;
+static sqlite3 *db;                                 /* one of these two */
+static PGconn *server;
 
 static bool sql(const char *text)
 {
+    if (server != NULL) {
+        PGresult *r = PQexec(server, strcmp(text, "BEGIN IMMEDIATE") == 0 ? "BEGIN" : text);
+        const bool ok = PQresultStatus(r) == PGRES_COMMAND_OK;
+
+        if (!ok) printf("error %s: %s\n", text, PQresultErrorMessage(r));
+        PQclear(r);
+        return ok;
+    }
     if (sqlite3_exec(db, text, NULL, NULL, NULL) == SQLITE_OK) return true;
     printf("error %s: %s\n", text, sqlite3_errmsg(db));
     return false;
+}
+
+static bool enqueue_on_server(const struct pawl_request *q, struct pawl_enqueued *got)
+{
+    const char *v[] = {q->task, q->args, q->key};
+    PGresult *r = PQexecParams(server, "SELECT id FROM pawl.enqueue($1, $2::text, key => $3)", 3,
+                               NULL, v, NULL, NULL, 0);
+    const bool ok = PQntuples(r) == 1;
+
+    if (ok) got->id = strtoll(PQgetvalue(r, 0, 0), NULL, 10);
+    else printf("error enqueue: %s\n", PQresultErrorMessage(r));
+    PQclear(r);
+    return ok;
 }
 
 /* An order and its job in the open transaction. */
@@ -32,6 +55,7 @@ static bool put_order(int64_t id, const char *task, const char *key, struct pawl
     snprintf(text, sizeof text, "INSERT INTO orders(id) VALUES (%" PRId64 ")", id);
     snprintf(args, sizeof args, "{\"order\":%" PRId64 "}", id);
     if (!sql(text)) return false;
+    if (server != NULL) return enqueue_on_server(&r, got);
     if (pawl_enqueue_sqlite(db, &r, 1, got, &done, &e) == PAWL_OK && done == 1) return true;
     printf("error enqueue: %s\n", e.msg);
     return false;
@@ -56,7 +80,7 @@ static void flood(const char *name, double seconds)
             const int64_t id = strtol(name, NULL, 10) * 1000000 + i;
             const bool ok = put_order(id, "order", key, &got) && sql("COMMIT");
             if (ok) printf("%" PRId64 "\n", got.id);
-            else (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+            else (void)sql("ROLLBACK");
         }
         fflush(stdout);
     }
@@ -88,12 +112,18 @@ int main(int argc, char **argv)
     struct pawl_error e;
 
     if (argc < 3 || pawl_open(argv[1], &store, &e) != PAWL_OK) die("open", &e);
-    if (sqlite3_open(argv[1] + strlen("sqlite:"), &db) != SQLITE_OK) die("sqlite3_open", NULL);
-    sqlite3_busy_timeout(db, 30000);
+    if (strncmp(argv[1], "postgres", 8) == 0) {
+        server = PQconnectdb(argv[1]);
+        if (PQstatus(server) != CONNECTION_OK) die(PQerrorMessage(server), NULL);
+    } else {
+        if (sqlite3_open(argv[1] + strlen("sqlite:"), &db) != SQLITE_OK) die("sqlite3_open", NULL);
+        sqlite3_busy_timeout(db, 30000);
+    }
     if (strcmp(argv[2], "flood") == 0 && argc == 5) flood(argv[3], strtod(argv[4], NULL));
     else if (strcmp(argv[2], "orders") == 0) orders();
     else die(argv[2], NULL);
     sqlite3_close(db);
+    PQfinish(server);
     pawl_close(&store);
     return 0;
 }

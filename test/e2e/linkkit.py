@@ -14,7 +14,7 @@ HELPERS = os.path.join(os.environ.get("PAWL_BUILD_DIR", os.path.dirname(PAWL)), 
 class Linked(FieldTest):
     def setUp(self):
         super().setUp()
-        self.url = "sqlite:" + self.db
+        self.url = self.store.url
         self.sql("CREATE TABLE orders(id INTEGER PRIMARY KEY)")
 
     def helper(self, name, *words, **env):

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """pawltest.py - what end-to-end tests share: a directory of their own, the real binary, workers.
 
-Each test has a temporary directory with its store in it, runs the binary named by $PAWL_BIN
-(default: build/pawl), waits for events with a deadline, and ends with `pawl check` on its store.
+Each test has a temporary directory and a store (stores.py: which kind), runs the binary named by
+$PAWL_BIN (default: build/pawl), waits for events with a deadline, and ends with `pawl check`.
 """
 import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import tempfile
 import time
 import unittest
+
+from stores import SqliteStore
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAWL = os.path.abspath(os.environ.get("PAWL_BIN", os.path.join(ROOT, "build", "pawl")))
@@ -49,31 +50,42 @@ def strict(text):
 
 
 class PawlTest(unittest.TestCase):
-    """A test with a store at self.db. check_at_end: `pawl check` must hold at the end."""
+    """A test with self.store, on SQLite the file self.db. check_at_end: `pawl check` must hold at
+    the end."""
     check_at_end = True
     make_store = True
+    store_class, slow = SqliteStore, SLOW
 
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="pawl-test-")
         self.addCleanup(shutil.rmtree, self.dir, True)
-        self.db = os.path.join(self.dir, "shop.db")
+        self.store = self.store_class(self)
         self.workers = []
         self.addCleanup(self._kill_workers)
         if self.make_store:
-            self.ok("init")
+            self.store.make(self)
+
+    @property
+    def db(self):
+        """SQLite's file; another one from here on, where a test sets it."""
+        return getattr(self.store, "path", None)
+
+    @db.setter
+    def db(self, path):
+        self.store.use(path)
 
     def tearDown(self):
         for worker in self.workers:
             if worker.poll() is None:
                 self.stop_worker(worker)
-        if self.check_at_end and os.path.exists(self.db):
+        if self.check_at_end and self.store.exists():
             self.check()
 
     # --- running the binary ---
     def env(self, **more):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("PAWL_") or k == "PAWL_TEST_SLOW"}
-        env.update({"PAWL_DB": "sqlite:" + self.db, "LC_ALL": "C.UTF-8", **more})
+        env.update({**self.store.env(), "LC_ALL": "C.UTF-8", **more})
         return env
 
     def pawl(self, *words, stdin=None, env=None, timeout=60, cwd=None, stdout=subprocess.PIPE):
@@ -131,9 +143,10 @@ class PawlTest(unittest.TestCase):
 
     # --- configuration and workers ---
     def conf(self, text, name="pawl.conf"):
+        """db = sqlite:shop.db in it becomes this test's store."""
         path = os.path.join(self.dir, name)
         with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
+            f.write(text.replace("db = sqlite:shop.db\n", "db = %s\n" % self.store.in_conf()))
         return path
 
     def script(self, name, text):
@@ -200,14 +213,10 @@ class PawlTest(unittest.TestCase):
 
     def connect(self):
         """A connection as a stranger has it: own transactions, nothing of ours loaded."""
-        db = sqlite3.connect(self.db, timeout=10 * SLOW, isolation_level=None)
+        db = self.store.connect()
         self.addCleanup(db.close)
         return db
 
     def sql(self, text, values=()):
         """One statement on a connection of its own; all rows."""
-        db = sqlite3.connect(self.db, timeout=10 * SLOW, isolation_level=None)
-        try:
-            return db.execute(text, values).fetchall()
-        finally:
-            db.close()
+        return self.store.sql(text, values)

@@ -5,6 +5,7 @@ import sqlite3
 import time
 
 from pawltest import SLOW, PawlTest
+from stores import sqlite_alone
 
 TIMEOUT = 120
 
@@ -18,6 +19,7 @@ def text_of(size):
     return '"' + body + "x" * (size - 2 - len(body.encode())) + '"'
 
 
+@sqlite_alone
 class Pruned(PawlTest):
     """The ledger keeps a hash of args whose job was pruned: C wrote it, SQL must find the same."""
 
@@ -61,6 +63,7 @@ class Pruned(PawlTest):
         self.assertEqual(json.loads(self.ok("stats", "--json"))["ready"], 0)
 
 
+@sqlite_alone
 class Hardened(PawlTest):
     """What doc/schema.md says of PRAGMA trusted_schema = OFF."""
 

@@ -6,10 +6,12 @@ import sqlite3
 import subprocess
 
 from pawltest import PAWL, PawlTest
+from stores import each_store, sqlite_alone
 
 NOBODY = 65534
 
 
+@sqlite_alone
 class Check(PawlTest):
     def foreign_schema(self):
         """A table that needs a collation of somebody's program."""
@@ -49,6 +51,7 @@ class Check(PawlTest):
         self.sql("DELETE FROM t")
 
 
+@each_store
 class Queues(PawlTest):
     def setUp(self):
         super().setUp()
@@ -83,6 +86,7 @@ class Queues(PawlTest):
         self.fails(1, "resume", "zzz", says='no queue "zzz" in this store$')
 
 
+@sqlite_alone
 class Denied(PawlTest):
     """Not root: a directory in which this user may not write."""
     check_at_end = False
@@ -165,6 +169,7 @@ class Denied(PawlTest):
         self.assertIn("its directory %s: No such file or directory" % os.path.dirname(self.db), err)
 
 
+@sqlite_alone
 class Waiting(PawlTest):
     def test_a_worker_that_waits_for_the_store_is_not_called_frozen(self):
         """It stamps while it waits, longer than its lease: others take nothing from it."""
@@ -186,6 +191,7 @@ class Waiting(PawlTest):
         self.assertNotIn("worker.gone", self.log(worker))
 
 
+@sqlite_alone
 class Words(PawlTest):
     """What a newcomer stumbled over: an error says which value, and all that may stand there."""
 

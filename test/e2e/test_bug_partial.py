@@ -6,6 +6,7 @@ no counter shows (RAISE(FAIL), OR FAIL inside a trigger) must still turn them ba
 import json
 
 from pawltest import PawlTest
+from stores import sqlite_alone
 
 TIMEOUT = 60
 B = """CREATE TABLE b (id INTEGER PRIMARY KEY, k UNIQUE);
@@ -22,6 +23,7 @@ LATE = """CREATE TRIGGER b_late AFTER UPDATE ON b
           BEGIN SELECT RAISE(FAIL, 'no') WHERE NEW.id = 2; END;"""
 
 
+@sqlite_alone
 class Partial(PawlTest):
     def dead_job_leaves_nothing(self, schema, statement):
         db = self.connect()

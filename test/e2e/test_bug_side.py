@@ -11,6 +11,7 @@ import unittest
 
 from fieldkit import FX, FieldTest
 from pawltest import PAWL, SLOW, PawlTest
+from stores import each_store, sqlite_alone
 
 TIMEOUT = 90
 
@@ -27,7 +28,9 @@ class SideTest(FieldTest):
 
     def setUp(self):
         super().setUp()
-        self.side = self.db + "-pawl"
+        if self.make_store:
+            self.ok("stats")                        # on a server the first one to come makes it
+        self.side = self.store.side()
 
     def worker_files(self):
         return [n for n in os.listdir(self.side) if n.startswith("w-")]
@@ -42,6 +45,7 @@ class SideTest(FieldTest):
         return page["lost"], page["failures"]
 
 
+@sqlite_alone
 class TwoNames(SideTest):
     def test_one_database_by_two_names_is_one_store(self):
         os.mkdir(os.path.join(self.dir, "other"))
@@ -69,6 +73,7 @@ class TwoNames(SideTest):
         self.assertEqual([self.stop_worker(w) for w in (first, third)], [0, 0])
 
 
+@each_store
 class TakenAway(SideTest):
     """The side directory, or a worker's file in it, goes while the worker runs."""
 
@@ -121,13 +126,17 @@ class TakenAway(SideTest):
         self.assertEqual([self.stop_worker(w) for w in (first, second)], [0, 0])
 
 
+@each_store
 class OddEntries(SideTest):
     def test_odd_entry_in_the_side_directory_does_not_stop_recovery(self):
         names = [os.path.join(self.side, "w-%016x" % i) for i in (0, 2**63, 2**64 - 1, 1)]
         os.mkdir(names[0])
         os.symlink(names[1], names[1])
         with socket.socket(socket.AF_UNIX) as s:
-            s.bind(names[2])
+            home = os.getcwd()
+            os.chdir(self.side)                     # a socket's name is short
+            s.bind(os.path.basename(names[2]))
+            os.chdir(home)
         os.mkfifo(names[3])
         first = self.worker()
         jobs = [self.act("1/wait:never") for _ in range(2)]
@@ -141,6 +150,7 @@ class OddEntries(SideTest):
         self.assertEqual(self.stop_worker(second), 0)
 
 
+@sqlite_alone
 class TwoUsers(SideTest):
     make_store = False
     users, group = (60001, 60002), 60100
@@ -199,6 +209,7 @@ class TwoUsers(SideTest):
         self.assertEqual(self.stop_worker(second), 0)
 
 
+@sqlite_alone
 class Encoding(PawlTest):
     make_store = check_at_end = False               # no store comes of it
 

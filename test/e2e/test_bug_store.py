@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 from pawltest import PawlTest
+from stores import each_store, sqlite_alone
 
 TIMEOUT = 60
 
@@ -17,6 +18,7 @@ sql = INSERT INTO fx VALUES (:job_id)
 """
 
 
+@sqlite_alone
 class Files(PawlTest):
     def test_second_hard_link_is_refused(self):
         other = os.path.join(self.dir, "alias.db")
@@ -66,6 +68,7 @@ class Files(PawlTest):
         shutil.rmtree(self.db + "-pawl", True)
 
 
+@each_store
 class Handlers(PawlTest):
     def setUp(self):
         super().setUp()
@@ -78,7 +81,9 @@ class Handlers(PawlTest):
             with self.subTest(zero_rows=zero):
                 self.sql("DELETE FROM fx")
                 self.sql("UPDATE orders SET status = 'new'")
-                self.conf(TASKS % zero)
+                self.conf(self.store.say(TASKS, TASKS.replace(
+                    "INSERT INTO pawl_enqueue(task, args) VALUES ('receipt', '{}')",
+                    "SELECT id FROM pawl.enqueue('receipt', '{}')")) % zero)
                 job = self.enqueue("pay", '{"order":1}')
                 self.work("--apply")
                 page = self.job(job)
@@ -87,12 +92,14 @@ class Handlers(PawlTest):
                 self.assertEqual(self.sql("SELECT count(*) FROM fx"), [(1,)])
 
     def test_handler_may_read_the_views(self):
-        self.conf("[task look]\nsql = SELECT state, (SELECT count(*) FROM pawl_tasks) AS n"
-                  " FROM pawl_jobs WHERE id = :job_id\n")
+        self.conf("[task look]\nsql = SELECT state, (SELECT count(*) FROM %s) AS n"
+                  " FROM %s WHERE id = :job_id\n" % self.store.say(
+                      ("pawl_tasks", "pawl_jobs"), ("pawl.tasks", "pawl.jobs")))
         job = self.enqueue("look")
         self.work()
         self.assertEqual(self.job(job)["result"], [{"state": "ready", "n": 1}])
 
+    @sqlite_alone
     def test_handler_may_not_touch_the_counter_of_ids(self):
         self.conf("[task reset]\nsql = DELETE FROM sqlite_sequence\n")
         self.enqueue("reset")

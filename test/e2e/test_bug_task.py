@@ -12,10 +12,12 @@ import unittest
 
 from fieldkit import FieldTest, is_alive, send
 from pawltest import PAWL, SLOW
+from stores import each_store, sqlite_alone
 
 TIMEOUT = 90
 
 
+@sqlite_alone
 class OwnFault(FieldTest):
     """A statement whose own fault looks like one of the store: full, corrupt."""
     more = """
@@ -88,6 +90,7 @@ sql = SELECT * FROM pragma_user_version(7)
 }
 
 
+@sqlite_alone
 class FullText(FieldTest):
     def setUp(self):
         super().setUp()
@@ -144,6 +147,7 @@ os.read(os.pipe()[0], 1)                       # its writing end is ours as well
 """ % sys.executable
 
 
+@each_store
 class Deserter(FieldTest):
     concurrency = 1
     more = """
@@ -192,6 +196,7 @@ exec = ./leave.py
         self.assertEqual(self.stop_worker(worker), 0)
 
 
+@each_store
 class Unread(FieldTest):
     """stderr of a worker is a pipe that nobody reads."""
     more = """
@@ -204,7 +209,7 @@ exec = ./bad.sh
 
     def setUp(self):
         super().setUp()
-        self.sql("CREATE TABLE nn(x NOT NULL)")
+        self.sql("CREATE TABLE nn(x TEXT NOT NULL)")
         self.script("bad.sh", "#!/bin/sh\nexit 65\n")
         self.reader, writer = os.pipe()
         # The same pipe opened again: that we never wait must not say anything about the worker.

@@ -10,9 +10,10 @@ import signal
 import time
 import unittest
 
-from ckit import ACTS, PluginTest, compile_plugin
+from ckit import ACTS, PluginTest
 from fieldkit import is_sanitized
 from pawltest import SLOW
+from stores import each_store
 
 TIMEOUT = 180
 BOTH_LINKS = True
@@ -105,6 +106,7 @@ class Poison:
         self.assert_each_once(rest)
 
 
+@each_store
 class EffectPoison(Poison, PluginTest):
     policy = "hard_limit = 1s\nmax_retries = 1\nbackoff = 10ms..20ms"
 
@@ -115,7 +117,7 @@ class Deaf:
     policy = "hard_limit = 1s\nmax_retries = 1\nbackoff = 10ms..20ms"
 
     def test_watchdog_that_was_turned_off_is_missed_by_the_supervisor(self):
-        compile_plugin(self.dir, "acts", ACTS.replace(
+        self.compile_acts(ACTS.replace(
             "static volatile int zero;", "static volatile int zero;\n"
             "static void deaf(void) { sigset_t all; sigfillset(&all);"
             " sigprocmask(SIG_SETMASK, &all, NULL); }").replace(
@@ -129,23 +131,28 @@ class Deaf:
         self.assert_each_once(rest)
 
 
+@each_store
 class EffectDeaf(Deaf, PluginTest):
     pass
 
 
+@each_store
 class PrepareDeaf(Deaf, PluginTest):
     handler, at = "staged", "prepare"
 
 
+@each_store
 class ApplyDeaf(Deaf, PluginTest):
     handler = "staged"
 
 
+@each_store
 class PreparePoison(Poison, PluginTest):
     policy = EffectPoison.policy
     handler, at = "staged", "prepare"
 
 
+@each_store
 class ApplyPoison(Poison, PluginTest):
     policy = EffectPoison.policy
     handler = "staged"
@@ -163,14 +170,14 @@ class Kills:
     jobs_n, for_s = 2000, 20
 
     def test_kills_at_random_lose_nothing_and_double_nothing(self):
-        compile_plugin(self.dir, "acts", SLOWLY)
+        self.compile_acts(SLOWLY)
         seed = random.randrange(1 << 30)
         rnd = random.Random(seed)
         ids = self.crowd(self.jobs_n)
         end, kills = time.monotonic() + self.for_s * SLOW, 0
         while time.monotonic() < end and self.count("done") < self.jobs_n:
             a, b = self.worker(ready=False), self.worker(ready=False)
-            time.sleep(rnd.uniform(0.1, 1.5))
+            time.sleep(rnd.uniform(0.1, 1.0))
             if rnd.random() < 0.3:
                 self.kill_all(rnd.choice((a, b)))
                 time.sleep(rnd.uniform(0.1, 1.0))
@@ -186,10 +193,12 @@ class Kills:
             self.assertEqual(self.sql("SELECT max(failures) FROM pawl_jobs"), [(0,)])
 
 
+@each_store
 class EffectKills(Kills, PluginTest):
     pass
 
 
+@each_store
 class PreparedKills(Kills, PluginTest):
     handler = "staged"
 

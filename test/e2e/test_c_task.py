@@ -12,6 +12,7 @@ import unittest
 from ckit import ACTS, CC, PluginTest, compile_plugin
 from fieldkit import is_sanitized
 from pawltest import PAWL, ROOT
+from stores import each_store, sqlite_alone
 
 TIMEOUT = 120
 BOTH_LINKS = True
@@ -39,7 +40,7 @@ class Answers:
                 ("fail", "dead", "never 7"), ("discard", "dropped", "given up"),
                 ("stale", "done", None), ("snooze", "done", None), ("result", "done", None),
                 ("once", "done", None), ("odd", "dead", "returned 99"),
-                ("honest", "dead", "UNIQUE constraint failed: one.x")):
+                ("honest", "dead", "constraint")):
             with self.subTest(word):
                 self.wait_state(ids[word], state)
                 page = self.job(ids[word])
@@ -158,6 +159,7 @@ class Answers:
         self.assertEqual(self.json("conf", "check")[0]["mode"], self.mode)
 
 
+@each_store
 class Effect(Answers, PluginTest):
     crashes_at = "apply"
     mode, plan, state = "effect", "no plan", r"runner_pid=[1-9].* crew=0"
@@ -181,6 +183,7 @@ class Effect(Answers, PluginTest):
         self.assertIn("hard_limit = 1m", self.sql("SELECT policy FROM pawl_tasks")[0][0])
 
 
+@each_store
 class Prepared(Answers, PluginTest):
     crashes_at = "prepare"
     handler, mode, plan, state = "staged", "prepared", "from prepare", r"runner_pid=0.* crew=4"
@@ -248,6 +251,7 @@ class Prepared(Answers, PluginTest):
         self.assert_each_once([other])
 
 
+@each_store
 class Early(PluginTest):
     policy = "ack = early"
 
@@ -264,6 +268,7 @@ class Early(PluginTest):
         self.assertEqual(len(self.starts(bad)), 1)
 
 
+@each_store
 class One(PluginTest):
     """One runner, so that what it holds is known."""
     handler, pawl_keys = "staged", "runners = 1"
@@ -336,6 +341,7 @@ class One(PluginTest):
         self.bulk({"task": "act", "args": {}, "key": "%s-%d" % (name, i)} for i in range(n))
 
 
+@each_store
 class Refused(PluginTest):
     """Plugins that do not fit: one line and 78, from every verb that looks at them."""
 
@@ -383,6 +389,7 @@ class Refused(PluginTest):
                     % "PAWL_ABI, sizeof(struct pawl_api), 0, 0, 0")
         self.refuse("./none.so:x", r"neither prepare nor apply")
 
+    @sqlite_alone
     def test_second_sqlite(self):
         source = "int sqlite3_libversion_number(void);\n%s%s\nPAWL_HANDLER(x, NULL, f, NULL);"
         body = NOTHING.replace("(void)r;", "(void)r; if (sqlite3_libversion_number() < 0) "
@@ -463,6 +470,7 @@ class Refused(PluginTest):
         self.assertIn("has changed since the worker read it", self.log(worker))
 
 
+@each_store
 class Programs(PluginTest):
     """Programs of exec tasks that are not there: said at once, not fatal."""
     more = ("[task gone]\nexec = ./gone.sh\n\n[task plain]\nexec = ./plain.sh\n\n"
@@ -488,6 +496,7 @@ class Programs(PluginTest):
         self.assertEqual(len(re.findall(r"warn event=task.no_program", done.err)), 3, done)
 
 
+@each_store
 class Page(PluginTest):
     def test_plugin_of_the_page_works(self):
         with open(os.path.join(ROOT, "doc", "plugins.md"), encoding="utf-8") as f:
@@ -510,6 +519,7 @@ class Page(PluginTest):
         self.assertEqual(self.job(job)["state"], "done")
         self.assertEqual(self.sql("SELECT * FROM charge"), [(1, 250)])
 
+    @sqlite_alone
     def test_tutorial_plugin_is_short(self):
         with open(os.path.join(ROOT, "example", "plugin", "shop.c"), encoding="utf-8") as f:
             self.assertLess(len(f.readlines()), 40)

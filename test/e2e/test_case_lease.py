@@ -15,6 +15,7 @@ import unittest
 
 from fieldkit import FieldTest, send, stat_of, tree, uptime
 from pawltest import SLOW
+from stores import each_store
 
 TIMEOUT = 120
 
@@ -23,6 +24,7 @@ def worker_id(log):
     return re.search(r"event=worker.start worker=([0-9a-f]+)", log).group(1)
 
 
+@each_store
 class Due(FieldTest):
     def case_01_delayed_job_starts_once_and_not_before_it_is_due(self):
         """Workers come and go while it waits: nothing of the wait lives in their memory."""
@@ -46,6 +48,7 @@ class Due(FieldTest):
             self.assertEqual(self.stop_worker(worker), 0)
 
 
+@each_store
 class Renewal(FieldTest):
     lease = "1s"
 
@@ -78,6 +81,7 @@ class Renewal(FieldTest):
         self.assertEqual((len(self.fx()), len(self.attempts(job))), (1, 2))
 
 
+@each_store
 class Frozen(FieldTest):
     """Case 4: A wakes after its lease moved on; B has succeeded meanwhile."""
     lease = "1s"
@@ -101,7 +105,7 @@ class Frozen(FieldTest):
         self.assertEqual([x["outcome"] for x in before["attempts"]], ["released"])
         self.assertEqual(self.stats()["fenced"], 1)
         self.assertEqual(len(self.attempts(job)), 2)
-        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0))
+        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0), self.log(a))
 
     def case_04_late_success_is_refused_by_the_lease(self):
         self.frozen_before_settle("who")
@@ -125,7 +129,7 @@ class Frozen(FieldTest):
         self.wait_state(job, "done")
         self.assertEqual(self.job(job)["result"], "%s 2" % worker_id(self.log(b)))
         self.assertEqual(self.stats()["fenced"], 1)
-        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0))
+        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0), self.log(a))
 
     def case_04_late_renewal_does_not_bring_the_lease_back(self):
         """A and its child freeze in the middle of the run, wake, beat again, and report."""
@@ -140,7 +144,7 @@ class Frozen(FieldTest):
         self.wait_log(a, "event=worker.frozen")
         other = self.act("ok", "--queue", "second")         # A is whole again, and idle
         self.wait_state(other, "done")
-        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0))
+        self.assertEqual((self.stop_worker(a), self.stop_worker(b)), (0, 0), self.log(a))
         self.assertRegex(self.log(a), r"event=job\.(stopped|fenced) .*job=%s\b" % job)
         self.assertEqual(self.job(job), before)
         self.assertEqual(before["result"], "%s 2" % worker_id(self.log(b)))
@@ -148,6 +152,7 @@ class Frozen(FieldTest):
         self.assertEqual(len(self.fx()), 1)
 
 
+@each_store
 class Race(FieldTest):
     lease = "1s"
     act_policy = effect_policy = "lost_cap = 100"
@@ -155,9 +160,18 @@ class Race(FieldTest):
     def audit(self):
         """Log each arrival in and departure from a terminal state, inside the same transaction."""
         self.sql("CREATE TABLE audit(n INTEGER PRIMARY KEY, job_id INTEGER, what TEXT)")
+        db = self.connect()
+        if self.store.kind == "postgresql":
+            db.execute("CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                       " INSERT INTO audit(job_id, what) VALUES (coalesce(NEW.job_id, OLD.job_id),"
+                       " TG_OP || ' ' || substr(TG_TABLE_NAME, 3)); RETURN NULL; END $$")
         for table in ("done", "dead", "dropped", "cancelled"):
+            if self.store.kind == "postgresql":
+                db.execute("CREATE TRIGGER audit AFTER INSERT OR DELETE ON pawl.x_%s FOR EACH ROW"
+                           " EXECUTE FUNCTION audit()" % table)
+                continue
             for event, row in (("INSERT", "NEW"), ("DELETE", "OLD")):
-                self.sql("CREATE TRIGGER audit_%s_%s AFTER %s ON pawl_x_%s BEGIN"
+                db.execute("CREATE TRIGGER audit_%s_%s AFTER %s ON pawl_x_%s BEGIN"
                          " INSERT INTO audit(job_id, what) VALUES (%s.job_id, '%s %s'); END"
                          % (table, event, event, table, row, event, table))
 
@@ -188,7 +202,7 @@ class Race(FieldTest):
             thread.join()
         self.work()
         for worker in workers:
-            self.assertEqual(self.stop_worker(worker), 0)
+            self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
         recovered = self.sql("SELECT count(*) FROM pawl_attempts"
                              " WHERE outcome IN ('lost', 'suspect', 'released')")[0][0]
         self.assertGreater(recovered, 0, "nothing was recovered: this run proved nothing")
@@ -199,6 +213,7 @@ class Race(FieldTest):
                          [(jobs_n, jobs_n)])
 
 
+@each_store
 class Dead(FieldTest):
     def case_10_jobs_of_a_killed_worker_move_on_by_themselves(self):
         job = self.act("1/sleep:60 who")
@@ -223,7 +238,9 @@ class Dead(FieldTest):
         a = self.worker()
         self.wait_attempts(job, 1)
         self.kill_all(a)
-        os.unlink(os.path.join(self.db + "-pawl", "w-" + worker_id(self.log(a))))
+        os.unlink(os.path.join(self.store.side(), "w-" + worker_id(self.log(a))))
+        if self.store.kind == "postgresql":
+            self.sql("DELETE FROM pawl.x_worker WHERE id = ?", (worker_id(self.log(a)),))
         self.assertEqual(self.job(job)["state"], "running")
         self.worker()
         self.wait_state(job, "done")
@@ -246,6 +263,7 @@ class Dead(FieldTest):
         self.kill_all(a)
 
 
+@each_store
 class Place(FieldTest):
     concurrency = 1
 

@@ -5,16 +5,19 @@ import random
 import unittest
 
 from fieldkit import FieldTest
+from stores import each_store
 
 TIMEOUT = 90
 
-# Neither statement looks at the version: only Pawl's guard stands between v3 and an old v2.
+# Neither statement looks at the version: only Pawl's guard stands between v3 and an old v2. The
+# first holds the product's row until the commit, so that n of the second is the order of commits.
 APPLY = """
 [task apply]
-sql = INSERT INTO applied(sku, version, body) VALUES (:sku, :version, :body)
 sql = INSERT INTO product(sku, version, body) SELECT :sku, :version, :body
       WHERE :version NOT IN (SELECT version FROM blocked)
       ON CONFLICT (sku) DO UPDATE SET version = excluded.version, body = excluded.body
+sql = INSERT INTO applied(sku, version, body) SELECT :sku, :version, :body
+      WHERE :version NOT IN (SELECT version FROM blocked)
 zero_rows = retry
 entity = :sku
 version = :version
@@ -23,6 +26,7 @@ max_retries = 1000
 """
 
 
+@each_store
 class Versions(FieldTest):
     more = APPLY
 

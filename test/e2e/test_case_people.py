@@ -11,10 +11,12 @@ import unittest
 
 from fieldkit import FieldTest, is_alive, tree
 from pawltest import PAWL, strict
+from stores import each_store
 
 TIMEOUT = 120
 
 
+@each_store
 class Replay(FieldTest):
     def dead(self, n):
         """So many dead jobs of the exec task; their first cause is mended by the file `mended`."""
@@ -115,10 +117,11 @@ SLOWLY = """
 sql = INSERT INTO fx(job_id, attempt, key)
       SELECT :job_id, :job_attempt, :job_key FROM
       (WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 60000)
-       SELECT max(x) FROM c)
+       SELECT max(x) FROM c) AS t
 """
 
 
+@each_store
 class Cancel(FieldTest):
     more = SLOWLY
 

@@ -15,6 +15,7 @@ import unittest
 
 from fieldkit import FieldTest, uptime
 from pawltest import PAWL, SLOW, PawlTest
+from stores import sqlite_alone
 
 TIMEOUT = 120
 
@@ -25,6 +26,7 @@ sql = INSERT INTO fx(job_id, attempt, key, value)
 """
 
 
+@sqlite_alone
 class Full(FieldTest):
     """The store is on a file system of 8 MiB of its own."""
     make_store = False
@@ -177,6 +179,7 @@ class Files(PawlTest):
             return f.read()
 
 
+@sqlite_alone
 class First(Files):
     """Case 74: a store that is half born, or no store at all."""
 
@@ -303,6 +306,7 @@ class First(Files):
         other.close()
 
 
+@sqlite_alone
 class Denied(Files):
     """As a user to whom file modes apply: root ignores them."""
 
@@ -317,8 +321,8 @@ class Denied(Files):
             if shutil.which("setpriv") is None:
                 self.skipTest("setpriv is not installed")
         shutil.copy(PAWL, os.path.join(self.home, "pawl"))
-        self.store = os.path.join(self.home, "shop.db")
-        self.assertEqual(self.pawl("init", env=self.env(PAWL_DB="sqlite:" + self.store)).code, 0)
+        self.file = os.path.join(self.home, "shop.db")
+        self.assertEqual(self.pawl("init", env=self.env(PAWL_DB="sqlite:" + self.file)).code, 0)
         self.dir = self.home
 
     def binary(self):
@@ -327,19 +331,19 @@ class Denied(Files):
     def denied(self, *verbs):
         for words in verbs:
             with self.subTest(verb=words[0]):
-                self.refused(self.store, (73, 77), *words, prefix=self.prefix,
+                self.refused(self.file, (73, 77), *words, prefix=self.prefix,
                              says="[Pp]ermission denied|read-?only|may not write")
 
     def case_74_read_only_file_is_refused_with_the_reason(self):
         os.chmod(self.home, 0o777)
-        os.chmod(self.store + "-pawl", 0o777)
-        os.chmod(self.store, 0o444)
+        os.chmod(self.file + "-pawl", 0o777)
+        os.chmod(self.file, 0o444)
         self.denied(["enqueue", "t"], ["init"], ["stats"])
-        os.chmod(self.store, 0)
+        os.chmod(self.file, 0)
         self.denied(["enqueue", "t"], ["stats"])
 
     def case_74_read_only_directory_is_refused_with_the_reason(self):
-        os.chmod(self.store, 0o666)
+        os.chmod(self.file, 0o666)
         os.chmod(self.home, 0o555)
         self.denied(["enqueue", "t"], ["init"], ["stats"])
         self.refused(os.path.join(self.home, "new.db"), (73, 77), "init", prefix=self.prefix)

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_cli_dead.py - pawl dead: list, show, replay, discard, export."""
 import base64
+import datetime
 import subprocess
 import time
 import unittest
 
 from pawltest import PAWL, PawlTest
+from stores import each_store
 
 CONF = """[pawl]
 db = sqlite:shop.db
@@ -22,6 +24,7 @@ version = :version
 """
 
 
+@each_store
 class Dead(PawlTest):
     def setUp(self):
         super().setUp()
@@ -48,7 +51,7 @@ class Dead(PawlTest):
         ids = self.bury(3)
         self.enqueue("fix", "{}")               # another dead one
         self.enqueue("fix", '{"sku":"bolt","qty":2}')
-        before = self.sql("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')")[0][0]
+        before = datetime.datetime.now(datetime.timezone.utc).isoformat()
         self.work()
         self.assertEqual(self.dead(), ids + ["4"])
         self.assertEqual(self.dead("--task", "fix", "--class", "permanent"), ids + ["4"])
@@ -207,17 +210,25 @@ class Dead(PawlTest):
     def test_export_is_complete_and_byte_exact(self):
         odd = [b'{"sku":  "nut",\n "qty": 9007199254740993 }', b'{"sku":"\xff"}']
         db = self.connect()
-        for text in odd:
-            db.execute("INSERT INTO pawl_enqueue(task, args) VALUES ('fix', CAST(? AS TEXT))",
-                       (text,))
+        if self.store.can("any_bytes"):
+            for text in odd:
+                db.execute("INSERT INTO pawl_enqueue(task, args) VALUES ('fix', CAST(? AS TEXT))",
+                           (text,))
+        else:
+            self.store.enqueue(db, "fix", odd[0].decode())
+            with self.assertRaisesRegex(self.store.error, "invalid byte sequence"):
+                self.store.enqueue(db, "fix", odd[1])
+            self.enqueue("fix", "{}")
         self.work()
         out = self.json("dead", "export")
         self.assertEqual([o["id"] for o in out], ["1", "2"])
         self.assertEqual(out[0]["args_text"].encode(), odd[0])
         self.assertEqual(out[0]["args"], {"sku": "nut", "qty": 9007199254740993})
-        self.assertEqual(base64.b64decode(out[1]["args_base64"]), odd[1])
-        self.assertNotIn("args", out[1])
-        self.assertEqual([o["dead_class"] for o in out], ["permanent", "undecodable"])
+        if self.store.can("any_bytes"):
+            self.assertEqual(base64.b64decode(out[1]["args_base64"]), odd[1])
+            self.assertNotIn("args", out[1])
+            self.assertEqual(out[1]["dead_class"], "undecodable")
+        self.assertEqual(out[0]["dead_class"], "permanent")
         for o in out:
             self.assertEqual(o["attempts_n"], len(o["attempts"]))
         self.assertEqual(out, [self.json("dead", "show", o["id"])[0] for o in out])

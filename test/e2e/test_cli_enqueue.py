@@ -8,15 +8,17 @@ import subprocess
 import unittest
 
 from pawltest import PAWL, PawlTest
+from stores import each_store, sqlite_alone
 
 
+@each_store
 class Init(PawlTest):
     make_store = False
 
     def test_init_creates_once_and_is_safe_twice(self):
-        self.assertEqual(self.json("init"), [{"store": "sqlite:" + self.db, "created": True}])
+        self.assertEqual(self.json("init"), [{"store": self.store.url, "created": True}])
         self.enqueue("t")
-        self.assertEqual(self.json("init"), [{"store": "sqlite:" + self.db, "created": False}])
+        self.assertEqual(self.json("init"), [{"store": self.store.url, "created": False}])
         self.assertEqual(len(self.json("jobs")), 1)
         self.assertIn("ready", self.ok("init"))
 
@@ -29,6 +31,7 @@ class Init(PawlTest):
         self.assertEqual([p.returncode for p in running], [0] * 8, outs)
         self.assertEqual(sum(b'"created":true' in out for out, _ in outs), 1, outs)
 
+    @sqlite_alone
     def test_init_refuses_what_is_not_a_store(self):
         with open(self.db, "wb") as f:
             f.write(b"hello, I am a text\n" * 400)
@@ -40,6 +43,7 @@ class Init(PawlTest):
             self.assertEqual(f.read(), before)
         self.check_at_end = False
 
+    @sqlite_alone
     def test_init_where_nothing_can_be(self):
         self.fails(73, "init", "--db", "sqlite:nowhere/shop.db")
         os.mkdir(os.path.join(self.dir, "dir.db"))
@@ -47,6 +51,7 @@ class Init(PawlTest):
         self.assertIn(done.code, (73, 78), done)
 
 
+@each_store
 class One(PawlTest):
     def test_prints_the_id(self):
         self.assertEqual(self.ok("enqueue", "t"), "1\n")
@@ -152,6 +157,7 @@ class One(PawlTest):
         self.assertIs(self.json("enqueue", "charge")[0]["task_known"], True)
 
 
+@each_store
 class Bulk(PawlTest):
     def bulk(self, *lines):
         path = os.path.join(self.dir, "in.jsonl")

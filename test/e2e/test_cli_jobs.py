@@ -6,6 +6,7 @@ import time
 import unittest
 
 from pawltest import PawlTest
+from stores import each_store, no_store
 
 CONF = """[pawl]
 db = sqlite:shop.db
@@ -19,6 +20,7 @@ queue = slow
 """
 
 
+@each_store
 class Jobs(PawlTest):
     def setUp(self):
         super().setUp()
@@ -185,6 +187,7 @@ class Jobs(PawlTest):
         self.fails(64, "prune", "--done-older", "x", says="duration")
 
 
+@each_store
 class Expired(PawlTest):
     def test_expired_job_is_not_said_to_have_started(self):
         self.conf("[task t]\nsql = SELECT 1\n")
@@ -200,6 +203,7 @@ class Expired(PawlTest):
         self.assertNotIn("took", page)
 
 
+@each_store
 class Paused(PawlTest):
     def test_paused_jobs_say_so_and_how_to_go_on(self):
         self.conf(CONF)
@@ -223,6 +227,7 @@ class Paused(PawlTest):
         self.assertIn("waits for a worker", self.ok("job", job))
 
 
+@each_store
 class Json(PawlTest):
     def test_every_verb_prints_json_lines(self):
         """Goal: with --json each verb prints objects only, one a line, and at least one."""
@@ -247,6 +252,7 @@ class Json(PawlTest):
                 self.assertGreater(len(self.json(*words)), 0)
 
 
+@no_store
 class Debug(PawlTest):
     make_store = False
 

@@ -13,6 +13,7 @@ import unittest
 
 import pgkit
 from pawltest import PAWL, ROOT, SLOW, PawlTest
+from stores import postgres_alone, sqlite_alone
 
 try:
     import django
@@ -233,10 +234,12 @@ class Project:
         self.scenario(TRANSACTIONS + OTHER_WAYS + ON_COMMIT)
 
 
+@sqlite_alone
 class OnSqlite(Project, PawlTest):
     engine = "SQLite"
 
 
+@postgres_alone
 class OnPostgres(Project, PawlTest):
     engine = "PostgreSQL"
 

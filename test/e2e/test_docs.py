@@ -9,6 +9,7 @@ import subprocess
 import pgkit
 from ckit import CC, compile_plugin
 from pawltest import PAWL, ROOT, SLOW, PawlTest
+from stores import sqlite_alone
 
 TIMEOUT = 120
 
@@ -22,6 +23,7 @@ def blocks(text, lang=""):
     return [b for tag, b in re.findall(r"```(\w*)\n(.*?)```", text, re.S) if tag == lang]
 
 
+@sqlite_alone
 class Docs(PawlTest):
     make_store = False
     check_at_end = False

@@ -179,8 +179,9 @@ class Door:
 
 
 for _session in SESSIONS:
-    _name = "Door_" + _session.name
-    globals()[_name] = type(_name, (Door, PawlTest), {"session_class": _session})
+    _name = "Door_%s[sqlite]" % _session.name
+    globals()[_name] = type(_name, (Door, PawlTest), {"session_class": _session,
+                                                      "engines": ("sqlite",)})
     globals()[_name].__module__ = __name__
 del _session
 

@@ -8,8 +8,9 @@ import re
 import threading
 import unittest
 
-from doors import PythonSession, Refused, insert
+from doors import Refused
 from pawltest import PawlTest
+from stores import each_store
 
 BOTH_LINKS = True
 
@@ -28,8 +29,8 @@ class Case(PawlTest):
         db = self.connect()
         db.execute("CREATE TABLE kept(id INTEGER PRIMARY KEY, args TEXT)")
         self.ok("apply")
-        self.session = PythonSession(self.db)
-        self.addCleanup(self.session.close)
+        self.bytes = self.store.say("CAST(args AS BLOB)", "convert_to(args, 'UTF8')")
+        self.session = self.connect()
 
     def by_cli(self, task="keep", args=None, **columns):
         """One enqueue through the command; (id, created), or Refused with its words."""
@@ -66,15 +67,14 @@ class Case(PawlTest):
         return self.sql("SELECT max(id) FROM pawl_jobs")[0][0], answer["created"] == 1
 
     def by_sql(self, task="keep", **columns):
-        self.session.run("BEGIN IMMEDIATE")
+        self.session.execute("BEGIN IMMEDIATE")
         try:
-            self.session.run(insert(task=task, **columns))
-            answer = self.session.run("SELECT id, created FROM pawl_last")[0]
-        except Refused:
-            self.session.run("ROLLBACK")
-            raise
-        self.session.run("COMMIT")
-        return answer[0], bool(answer[1])
+            answer = self.store.enqueue(self.session, task, **columns)
+        except self.store.error as error:
+            self.session.execute("ROLLBACK")
+            raise Refused(str(error)) from None
+        self.session.execute("COMMIT")
+        return answer
 
     def doors(self):
         return (("cli", self.by_cli), ("bulk", self.by_bulk), ("sql", self.by_sql))
@@ -84,21 +84,24 @@ class Case(PawlTest):
 
     def stored(self, job_id):
         """The bytes of the args, as the store has them."""
-        return self.sql("SELECT CAST(args AS BLOB) FROM pawl_jobs WHERE id = ?", (job_id,))[0][0]
+        return self.sql("SELECT %s FROM pawl_jobs WHERE id = ?" % self.bytes, (job_id,))[0][0]
 
     def kept(self, job_id):
         """The bytes that the handler was given."""
-        rows = self.sql("SELECT CAST(args AS BLOB) FROM kept WHERE id = ?", (job_id,))
+        rows = self.sql("SELECT %s FROM kept WHERE id = ?" % self.bytes, (job_id,))
         return rows[0][0] if rows else None
 
     def refused(self, door, says, **columns):
         """This door refuses with these words, and nothing is stored."""
         before = self.count()
+        if not self.store.can("any_bytes") and door == self.by_sql:
+            says += "|invalid byte sequence"    # the server has looked before us
         with self.assertRaisesRegex(Refused, says):
             door(**columns)
         self.assertEqual(self.count(), before)
 
 
+@each_store
 class Keys(Case):
     ROUNDS, BY_CLI, BY_SQL = 5, 48, 16
 
@@ -111,15 +114,14 @@ class Keys(Case):
             start, answers = threading.Barrier(self.BY_CLI + self.BY_SQL), []
 
             def by_sql():
-                session = PythonSession(self.db)
+                session = self.store.connect()
                 try:
                     start.wait()
-                    session.run("BEGIN IMMEDIATE")
-                    session.run(insert(task="keep", key=key, args=args))
-                    answer = session.run("SELECT id, created FROM pawl_last")[0]
-                    session.run("COMMIT")
-                    answers.append((answer[0], bool(answer[1])))
-                except Refused as error:
+                    session.execute("BEGIN IMMEDIATE")
+                    answer = self.store.enqueue(session, "keep", args, key=key)
+                    session.execute("COMMIT")
+                    answers.append(answer)
+                except self.store.error as error:
                     answers.append(error)
                 finally:
                     session.close()
@@ -194,6 +196,7 @@ class Keys(Case):
         self.assertEqual(self.sql("SELECT count(*) FROM kept"), [(9,)])
 
 
+@each_store
 class Bytes(Case):
     def test_case_43_nul_bad_utf8_surrogates_bom(self):
         """Goal: each input comes through unchanged, or nothing of it is stored; what the SQL door
@@ -279,7 +282,9 @@ class Bytes(Case):
         args = ('{"id":9007199254740993,"x":0.10,"e":1e400,"z":-0,'
                 '"id2":18446744073709551615,"f":0.1000000000000000055511151231257827}')
         # As if so many jobs had been there and were pruned.
-        self.sql("INSERT INTO sqlite_sequence VALUES ('pawl_x_job', 9007199254740992)")
+        self.sql(self.store.say(
+            "INSERT INTO sqlite_sequence VALUES ('pawl_x_job', 9007199254740992)",
+            "ALTER TABLE pawl.x_job ALTER id RESTART WITH 9007199254740993"))
         self.sql("INSERT INTO pawl_x_counter VALUES ('pruned', 9007199254740992)")
         for name, door in self.doors():
             with self.subTest(door=name):
@@ -314,11 +319,11 @@ class Bytes(Case):
                              args='"' + "x" * (limit - 1) + '"')
 
     def test_case_45_a_thousand_jobs_in_one_transaction(self):
-        self.session.run("BEGIN IMMEDIATE")
+        self.session.execute("BEGIN IMMEDIATE")
         for i in range(1000):
-            self.session.run(insert(task="keep", args='{"i":%d,"pad":"%s"}' % (i, "x" * 8000)))
+            self.store.enqueue(self.session, "keep", '{"i":%d,"pad":"%s"}' % (i, "x" * 8000))
         self.assertEqual(self.json("jobs"), [])
-        self.session.run("COMMIT")
+        self.session.execute("COMMIT")
         self.work()
         self.assertEqual(self.sql("SELECT count(*), count(DISTINCT args) FROM kept"),
                          [(1000, 1000)])
@@ -339,12 +344,15 @@ class Bytes(Case):
         deep = "[" * 65 + "]" * 65
         self.refused(self.by_cli, "deep", args=deep)
         self.refused(self.by_bulk, "deep", args=deep)
-        job, _ = self.by_sql(args=deep)
-        self.work()
-        shown = self.job(job)
-        self.assertEqual((shown["state"], shown["dead_class"]), ("dead", "undecodable"))
-        self.assertEqual(shown["args_text"], deep)
-        self.assertIn(deep, self.ok("job", job))
+        if self.store.can("deep_args"):         # a trigger cannot count
+            job, _ = self.by_sql(args=deep)
+            self.work()
+            shown = self.job(job)
+            self.assertEqual((shown["state"], shown["dead_class"]), ("dead", "undecodable"))
+            self.assertEqual(shown["args_text"], deep)
+            self.assertIn(deep, self.ok("job", job))
+        else:
+            self.refused(self.by_sql, "deep", args=deep)
         for args in ("[" * 200000, "[" * 200000 + "]" * 200000, '{"a":' * 100000):
             for name, door in self.doors():
                 with self.subTest(door=name, size=len(args)):
@@ -364,6 +372,7 @@ class Bytes(Case):
         self.assertIsNone(self.job(job)["result"])
 
 
+@each_store
 class Names(Case):
     NAMES = ["", "a" * 64, "a" * 65, "a" * 4096, "a/b", "..", ".a", "a..b", "%2e", "a ", " a",
              "a\n", "a'b", 'a"b', "DROP", "Drop", "drop", "a;b", "a-b", "-a", "_a", "a_b", "0",
@@ -426,6 +435,7 @@ class Names(Case):
             self.assertEqual(len(self.json("jobs", "--task", name)), 3, name)
 
 
+@each_store
 class Times(Case):
     GOOD = ["2038-01-19T03:14:08Z", "2106-02-07T06:28:16Z", "9999-12-31T23:59:59Z",
             "9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999999Z", "2040-06-01T00:00:00+23:59",
@@ -453,6 +463,16 @@ class Times(Case):
             1970, 1, 1, tzinfo=datetime.timezone.utc)
         return since // datetime.timedelta(microseconds=1)
 
+    def doors_for(self, text):
+        """A server's own type has no zone beyond 16 hours from UTC."""
+        own = self.store.can("own_times") or not re.search(r"[+-](1[6-9]|2\d):\d\d$", text)
+        return self.doors()[:3 if own else 2]
+
+    def microseconds(self, door, text):
+        """What it keeps of them; a server rounds what is finer."""
+        up = door == "sql" and not self.store.can("own_times") and ".123456789" in text
+        return self.instant(text) + up
+
     def test_case_67_far_times_in_range(self):
         """Goal: stored to the microsecond, shown back equal, not run, in the right order."""
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -460,19 +480,22 @@ class Times(Case):
                             for d in (25, 60)]
         want = {}
         for text in good:
-            for name, door in self.doors():
+            for name, door in self.doors_for(text):
                 with self.subTest(time=text, door=name):
                     job, _ = door(run_at=text)
-                    want[job] = self.instant(text)
+                    want[job] = self.microseconds(name, text)
                     self.assertEqual(self.instant(self.job(job)["run_at"]), want[job])
         for text in self.GOOD:
-            for name, door in self.doors():
+            for name, door in self.doors_for(text):
                 with self.subTest(expires=text, door=name):
                     job, _ = door(run_at="2038-01-01T00:00:00Z", expires_at=text)
                     want[job] = self.instant("2038-01-01T00:00:00Z")
-                    self.assertEqual(self.instant(self.job(job)["expires_at"]), self.instant(text))
+                    self.assertEqual(self.instant(self.job(job)["expires_at"]),
+                                     self.microseconds(name, text))
         for instant, text in ((253402300799999000, "9999-12-31T23:59:59.999Z"),
                               (253402300799999999, "9999-12-31T23:59:59.999999Z")):
+            if not self.store.can("own_times"):
+                break
             job, _ = self.by_sql(run_at=instant)
             self.assertEqual(self.job(job)["run_at"], text)
             want[job] = instant
@@ -484,10 +507,14 @@ class Times(Case):
 
     def test_case_67_out_of_range_or_ambiguous_is_refused(self):
         for text in self.BAD:
-            for name, door in self.doors():
+            for name, door in self.doors()[:3 if self.store.can("own_times") else 2]:
                 for member in "run_at", "expires_at":
                     with self.subTest(time=text, door=name, member=member):
                         self.refused(door, "at|expires|time|duration", **{member: text})
+        if not self.store.can("own_times"):
+            for text in "10000-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "infinity", "-infinity":
+                self.refused(self.by_sql, "run_at must be", run_at=text)
+            return
         for instant in (-1, 253402300800000000, 10 ** 18, 2 ** 63 - 1):
             with self.subTest(instant=instant):
                 self.refused(self.by_sql, "run_at must be", run_at=instant)
@@ -495,8 +522,8 @@ class Times(Case):
             for member in "run_at", "expires_at":
                 with self.subTest(instant=instant, member=member):
                     self.refused(self.by_sql, member + " looks like seconds", **{member: instant})
-        with self.assertRaisesRegex(Refused, "run_at must be"):
-            self.session.run("INSERT INTO pawl_enqueue(task, run_at) VALUES ('keep', 1e18)")
+        with self.assertRaisesRegex(self.store.error, "run_at must be"):
+            self.session.execute("INSERT INTO pawl_enqueue(task, run_at) VALUES ('keep', 1e18)")
         self.assertEqual(self.count(), 0)
 
     def test_case_67_durations_that_overflow(self):
@@ -513,7 +540,7 @@ class Times(Case):
         for text in ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00-23:59", "1973-03-03T09:46:39Z",
                      "1999-12-31T23:59:59Z"):
             rows = set()
-            for name, door in self.doors():
+            for name, door in self.doors_for(text):
                 with self.subTest(time=text, door=name):
                     late, _ = door(run_at=text)
                     self.work()

@@ -12,8 +12,9 @@ import time
 import unittest
 
 from pawltest import PAWL, SLOW
-from pgkit import Cluster, SUPERUSER, account, bindir
+from pgkit import Cluster, SUPERUSER
 from pgload import Load
+from pgserver import account, bindir
 
 TIMEOUT = 180
 WITHIN = 5                  # seconds from the first write that is taken to the first effect
@@ -23,7 +24,7 @@ class Standby(Cluster):
     """A copy of a running cluster that follows it."""
 
     def __init__(self, primary):
-        self.bin, self.who = bindir(), account()
+        self.bin, self.who, self.patience = bindir(), account(), primary.patience
         self.dir = tempfile.mkdtemp(prefix="pg-")
         self.data, self.log = os.path.join(self.dir, "data"), os.path.join(self.dir, "log")
         self.pid, self.databases = None, 0

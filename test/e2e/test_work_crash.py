@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from pawltest import PAWL, SLOW, PawlTest
+from stores import each_store
 
 BOTH_LINKS = True
 
@@ -20,6 +21,7 @@ echo "end $PAWL_JOB_ID $up" >> span.log
 """
 
 
+@each_store
 class CrashTest(PawlTest):
     def spans(self):
         try:

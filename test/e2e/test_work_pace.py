@@ -6,6 +6,7 @@ import time
 import unittest
 
 from pawltest import SLOW, PawlTest
+from stores import each_store
 
 SERIAL = True
 
@@ -17,6 +18,7 @@ def cpu_s(pid):
     return (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@each_store
 class PaceTest(PawlTest):
     def setUp(self):
         super().setUp()
@@ -36,7 +38,7 @@ class PaceTest(PawlTest):
             "SELECT started_at_us - created_at_us FROM pawl_jobs WHERE task = ?", (task,))]
 
     def by_sql(self, task):
-        self.sql("INSERT INTO pawl_enqueue(task, args) VALUES (?, '{}')", (task,))
+        self.store.enqueue(self.db_of_mine, task)
 
     def yardstick_ms(self, page):
         """What this machine needs just now for four flushes of a growing file and two processes:
@@ -61,11 +63,14 @@ class PaceTest(PawlTest):
                 limit = max(5, 2 * statistics.median(yards))
                 self.assertLess(statistics.median(delays), limit * SLOW, sorted(delays))
 
-    def test_by_a_foreign_writer_within_250_ms(self):
+    def test_by_a_foreign_writer_within_the_poll(self):
+        # SQLite's file tells that somebody committed; on a server it is looked for once a second.
+        poll_ms = 250 if self.store.can("sees_commits") else 1100
+        self.db_of_mine = self.connect()
         for task in ("e", "s"):
             with self.subTest(task):
                 delays = self.delays_ms(task, self.by_sql, 15)
-                self.assertLess(statistics.median(delays), 250 * SLOW, sorted(delays))
+                self.assertLess(statistics.median(delays), poll_ms * SLOW, sorted(delays))
 
     def test_idle_costs_nothing_to_speak_of(self):
         pids = [self.worker.pid] + [int(p) for p in os.listdir("/proc") if p.isdigit()

@@ -8,6 +8,7 @@
  * Never: takes the write lock to find out that nothing is old enough.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 #include "base/err.h"
 #include "base/text.h"
@@ -18,29 +19,39 @@
 #define BATCH_DEFAULT 500
 #define KEYS_DEFAULT_US (30LL * 86400 * 1000000)
 
-/* What has ended, as roots with their chains: the newest end, the answer that a duplicate gets, and
- * what keeps them: a member that waits, runs or is dead (replayed twice, the older replay may
+/* What has ended, as roots with their chains: the newest member, what a duplicate is told of it,
+ * and what keeps them: a member that waits, runs or is dead (replayed twice, the older replay may
  * outlive the newer); a replay goes with its root. ?1: after id, ?2: how many to look at.
  * The tables of ends lead (CROSS JOIN: in this order): what waits costs nothing, and a dead root
- * keeps its chain anyway. */
+ * keeps its chain anyway. The rest is looked up id by id, which no planner can take for a reason to
+ * read whole tables (a join with the view was quadratic on PostgreSQL). */
+#define END_OF(table, what, id) "(SELECT " what " FROM pawl_x_" table " d WHERE d.job_id = " id ")"
+#define ENDED_AT(id)                                                                              \
+    "coalesce(" END_OF("done", "ended_at_us", id) ", " END_OF("dropped", "ended_at_us", id) ", "  \
+    END_OF("cancelled", "ended_at_us", id) ")"
+
 static const char *const ended_sql =
-    "SELECT j.id, j.task_id, n.id, n.state, n.ended_at_us, n.result,"
-    " j.args, j.key IS NOT NULL, t.policy,"
-    " j.root_id IS NOT NULL OR EXISTS (SELECT 1 FROM pawl_x_job c"
-    "  JOIN pawl_jobs m ON m.id = c.id WHERE c.root_id = j.id"
-    "  AND m.state IN ('dead', 'ready', 'running')),"
-    " (SELECT max(m.ended_at_us) FROM pawl_x_job c JOIN pawl_jobs m ON m.id = c.id"
-    "  WHERE c.root_id = j.id)"
-    " FROM (SELECT job_id FROM pawl_x_done WHERE job_id > ?1 UNION ALL"
-    "  SELECT job_id FROM pawl_x_dropped WHERE job_id > ?1 UNION ALL"
-    "  SELECT job_id FROM pawl_x_cancelled WHERE job_id > ?1 ORDER BY job_id LIMIT ?2) e"
-    " CROSS JOIN pawl_x_job j ON j.id = e.job_id CROSS JOIN pawl_jobs n ON n.id ="
-    "   coalesce((SELECT max(id + 0) FROM pawl_x_job WHERE root_id = j.id), j.id)"
-    " JOIN pawl_x_task t ON t.id = j.task_id"
-    " ORDER BY j.id";
+    "SELECT x.id, x.task_id, x.newest,"
+    " CASE WHEN " END_OF("done", "job_id", "x.newest") " IS NOT NULL THEN 'done'"
+    "  WHEN " END_OF("dropped", "job_id", "x.newest") " IS NOT NULL THEN 'dropped'"
+    "  ELSE 'cancelled' END, " ENDED_AT("x.newest") ", " END_OF("done", "result", "x.newest") ","
+    " x.args, x.keyed, x.policy, x.is_replay OR EXISTS (SELECT 1 FROM pawl_x_job c"
+    "  WHERE c.root_id = x.id AND " ENDED_AT("c.id") " IS NULL),"
+    " (SELECT max(" ENDED_AT("c.id") ") FROM pawl_x_job c WHERE c.root_id = x.id)"
+    " FROM (SELECT j.id, j.task_id, j.args, j.key IS NOT NULL AS keyed, t.policy,"
+    "  j.root_id IS NOT NULL AS is_replay,"
+    "  coalesce((SELECT max(id + 0) FROM pawl_x_job WHERE root_id = j.id), j.id) AS newest"
+    "  FROM (SELECT job_id FROM pawl_x_done WHERE job_id > ?1 UNION ALL"
+    "   SELECT job_id FROM pawl_x_dropped WHERE job_id > ?1 UNION ALL"
+    "   SELECT job_id FROM pawl_x_cancelled WHERE job_id > ?1 ORDER BY job_id LIMIT ?2) e"
+    "  CROSS JOIN pawl_x_job j ON j.id = e.job_id JOIN pawl_x_task t ON t.id = j.task_id) x"
+    " ORDER BY x.id";
 
 struct root { int64_t id, newest, task_id, ended_at_us, retention_us, key_us, hash,
     bytes; bool keyed, go; char state[16]; char *result; };
+
+/* One batch of roots, as they are now. */
+struct batch { struct root *roots; int64_t n, gone; };
 
 static bool old_enough(const struct pawl_prune_opts *how, const struct root *r, int64_t now_us)
 {
@@ -80,70 +91,96 @@ static void read_root(struct query *q, struct arena *a, const struct pawl_prune_
         r->hash = args_hash(q_str(q, 6), (size_t)r->bytes);
 }
 
-static enum pawl_rc exec_ids(struct db *db, const char *sql, int64_t id, int64_t *changed,
-                             struct pawl_error *e)
+#define MEMBERS                                                                       \
+    "IN (SELECT id FROM pawl_x_job WHERE id = ?1"                                     \
+    " UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
+
+/* What a duplicate will be told. */
+static enum pawl_rc to_ledger(struct db *db, struct query *q, const struct root *r,
+                              struct pawl_error *e)
 {
-    struct query *q = NULL;
-    enum pawl_rc rc;
-
-    if ((rc = db_prepare(db, sql, &q, e)) != PAWL_OK)
-        return rc;
-    q_int(q, 1, id);
-    rc = db_run(db, q, e);
-    if (changed != NULL)
-        *changed += db_changes(db);
-    q_free(q);
-    return rc;
-}
-
-static enum pawl_rc to_ledger(struct db *db, const struct root *r, struct pawl_error *e)
-{
-    struct query *q = NULL;
-    enum pawl_rc rc;
-
-    if ((rc = db_prepare(db, "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3, state = ?4,"
-            " result = ?5, expires_at_us = ?6 WHERE (task_id, source, key) ="
-            " (SELECT task_id, source, key FROM pawl_x_job WHERE id = ?1)", &q, e)) != PAWL_OK)
-        return rc;
     q_int(q, 1, r->id);
     q_int(q, 2, r->hash);
     q_int(q, 3, r->bytes);
     q_text(q, 4, r->state);
     q_text(q, 5, r->result);
     q_int(q, 6, key_expires_at(r));
-    rc = db_run(db, q, e);
+    return db_run(db, q, e);
+}
+
+static enum pawl_rc keys_to_ledger(struct db *db, const struct batch *b, struct pawl_error *e)
+{
+    struct query *q = NULL;
+    enum pawl_rc rc = db_prepare(db, "UPDATE pawl_x_key SET args_hash = ?2, args_bytes = ?3,"
+                                 " state = ?4, result = ?5, expires_at_us = ?6 WHERE (task_id,"
+                                 " source, key) = (SELECT task_id, source, key FROM pawl_x_job"
+                                 " WHERE id = ?1)", &q, e);
+
+    for (int64_t i = 0; i < b->n && rc == PAWL_OK; i++)
+        if (b->roots[i].go && b->roots[i].keyed)
+            rc = to_ledger(db, q, &b->roots[i], e);
     q_free(q);
     return rc;
 }
 
-#define MEMBERS                                                                       \
-    "IN (SELECT id FROM pawl_x_job WHERE id = ?1"                                     \
-    " UNION ALL SELECT id FROM pawl_x_job WHERE root_id = ?1)"
-
-static enum pawl_rc remove_chain(struct db *db, const struct root *r, struct pawl_pruned *out,
-                                 struct pawl_error *e)
+/* Every row of these chains in one table: a statement for many, since each costs a round trip. */
+static enum pawl_rc remove_rows(struct db *db, const char *table, const char *id, const char *roots,
+                                int64_t *n, struct pawl_error *e)
 {
-    static const char *const places[] = {
-        "DELETE FROM pawl_x_done WHERE job_id " MEMBERS,
-        "DELETE FROM pawl_x_dead WHERE job_id " MEMBERS,
-        "DELETE FROM pawl_x_dropped WHERE job_id " MEMBERS,
-        "DELETE FROM pawl_x_cancelled WHERE job_id " MEMBERS,
-    };
-    int64_t jobs = 0;
-    enum pawl_rc rc = r->keyed ? to_ledger(db, r, e) : PAWL_OK;
+    struct query *q = NULL;
+    struct buf sql = {0};
+    enum pawl_rc rc = PAWL_OK;
 
-    if (rc == PAWL_OK)
-        rc = exec_ids(db, "DELETE FROM pawl_x_attempt WHERE job_id " MEMBERS, r->id, &out->attempts,
-                      e);
+    buf_printf(&sql, "DELETE FROM pawl_x_%s WHERE %s IN (SELECT id FROM pawl_x_job WHERE id IN (%s)"
+               " UNION ALL SELECT id FROM pawl_x_job WHERE root_id IN (%s))", table, id, roots,
+               roots);
+    if (sql.failed)
+        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if (rc == PAWL_OK && (rc = db_prepare(db, buf_str(&sql), &q, e)) == PAWL_OK &&
+        (rc = db_run(db, q, e)) == PAWL_OK)
+        *n += db_changes(db);
+    q_free(q);
+    buf_free(&sql);
+    return rc;
+}
+
+static enum pawl_rc remove_some(struct db *db, const char *roots, struct pawl_pruned *out,
+                                struct pawl_error *e)
+{
+    static const char *const places[] = { "done", "dead", "dropped", "cancelled" };
+    int64_t jobs = 0, ends = 0;
+    enum pawl_rc rc = remove_rows(db, "attempt", "job_id", roots, &out->attempts, e);
+
     for (size_t i = 0; i < sizeof places / sizeof *places && rc == PAWL_OK; i++)
-        rc = exec_ids(db, places[i], r->id, NULL, e);
+        rc = remove_rows(db, places[i], "job_id", roots, &ends, e);
     if (rc == PAWL_OK)
-        rc = exec_ids(db, "DELETE FROM pawl_x_job WHERE id " MEMBERS, r->id, &jobs, e);
+        rc = remove_rows(db, "job", "id", roots, &jobs, e);
     out->jobs += jobs;
     return rc == PAWL_OK ? db_count(db, "pruned", jobs, e) : rc;
 }
 
-/* What remove_chain would take, and prune_keys of it thereafter. */
+static enum pawl_rc remove_chains(struct db *db, const struct batch *b, struct pawl_pruned *out,
+                                  struct pawl_error *e)
+{
+    struct buf roots = {0};
+    int64_t n = 0;
+    enum pawl_rc rc = keys_to_ledger(db, b, e);
+
+    for (int64_t i = 0; i < b->n && rc == PAWL_OK; i++) {
+        if (b->roots[i].go)
+            buf_printf(&roots, "%s%" PRId64, n++ > 0 ? "," : "", b->roots[i].id);
+        if (n < BATCH_DEFAULT && (i + 1 < b->n || n == 0))
+            continue;
+        rc = roots.failed ? pawl_fail(e, PAWL_NOMEM, "out of memory")
+                          : remove_some(db, buf_str(&roots), out, e);
+        buf_clear(&roots);
+        n = 0;
+    }
+    buf_free(&roots);
+    return rc;
+}
+
+/* What remove_some would take of it, and prune_keys of it thereafter. */
 static enum pawl_rc count_chain(struct db *db, const struct root *r, struct pawl_pruned *out,
                                 struct pawl_error *e)
 {
@@ -165,9 +202,6 @@ static enum pawl_rc count_chain(struct db *db, const struct root *r, struct pawl
     return rc;
 }
 #undef MEMBERS
-
-/* One batch of roots, as they are now. */
-struct batch { struct root *roots; int64_t n, gone; };
 
 static enum pawl_rc read_batch(struct db *db, const struct pawl_prune_opts *how, int64_t after,
                                int64_t room, struct arena *a, struct batch *b, struct pawl_error *e)
@@ -200,9 +234,8 @@ static enum pawl_rc remove_batch(struct db *db, const struct pawl_prune_opts *ho
     if (rc != PAWL_OK)
         return rc;
     rc = read_batch(db, how, after, room, a, b, e);
-    for (int64_t i = 0; i < b->n && rc == PAWL_OK; i++)
-        if (b->roots[i].go)
-            rc = remove_chain(db, &b->roots[i], out, e);
+    if (rc == PAWL_OK)
+        rc = remove_chains(db, b, out, e);
     if (rc == PAWL_OK && fail_point("prune.batch"))
         rc = pawl_fail(e, PAWL_IO, "failpoint prune.batch");
     if (rc == PAWL_OK && b->gone > 0)
