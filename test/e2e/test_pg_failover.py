@@ -148,6 +148,9 @@ class Pair(unittest.TestCase):
             code, said = self.end(producer)
             self.assertEqual(code, 75, said)
             self.assertIn("send it again with the same key", said)
+        # What was cancelled is seen, for the server has committed it; what waits still is not.
+        self.assertEqual(self.primary.sql("SELECT key FROM pawl.jobs ORDER BY id"),
+                         [["first"], ["cancelled"]])
         self.standby.start()
         for key in "cancelled", "waits":
             code, said = self.end(self.enqueue(self.url(self.primary), key))

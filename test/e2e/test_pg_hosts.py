@@ -265,6 +265,34 @@ class Clocks(Hosts):
         return self.server.sql("SELECT state FROM pawl.jobs WHERE id = %s" % job)[0][0]
 
 
+class Outage(Hosts):
+    def test_server_away_for_longer_than_a_lease_nobody_is_taken_for_dead(self):
+        """All beats are old then, those of the living, too: each has a lease to come back."""
+        self.server = Cluster()
+        self.addCleanup(self.server.remove)
+        hosts = [self.host(self.server.url("postgres")) for _ in range(3)]
+        hosts[0].pawl("init")
+        self.server.sql("CREATE TABLE fx(job bigint)")
+        for host in hosts:
+            for _ in range(2):
+                host.pawl("enqueue", "held")
+            host.start()
+            self.until(lambda h=host: h.starts("held") == 2, "two jobs run")
+        self.server.stop("immediate")
+        for host in hosts:
+            self.until(lambda h=host: "cannot connect" in h.log(), "the server is missed")
+        stopped = time.monotonic()
+        self.until(lambda: time.monotonic() - stopped > 3, "more than a lease has passed")
+        self.server.start()
+        for host in hosts:
+            self.until(lambda h=host: "event=store.fine" in h.log(), "the server is found again")
+            host.go()
+        self.until(lambda: set(self.states()) == {"done"}, "all is done")
+        for host in hosts:
+            self.assertEqual((host.stop(), host.starts("held")), (0, 2), host.log())
+            self.assertNotIn("event=worker.rejoined", host.log())
+
+
 class Net:
     """A bridge, and namespaces on it. Everything goes with close()."""
 
