@@ -174,7 +174,8 @@ class Kills:
         seed = random.randrange(1 << 30)
         rnd = random.Random(seed)
         ids = self.crowd(self.jobs_n)
-        end, kills = time.monotonic() + self.for_s * SLOW, 0
+        for_s = self.for_s if self.store.can("file") else self.for_s / 2
+        end, kills = time.monotonic() + for_s * SLOW, 0
         while time.monotonic() < end and self.count("done") < self.jobs_n:
             a, b = self.worker(ready=False), self.worker(ready=False)
             time.sleep(rnd.uniform(0.1, 1.0))
@@ -187,7 +188,7 @@ class Kills:
         left = self.jobs_n - self.count("done")
         self.work(timeout=120)
         with self.subTest(seed=seed, kills=kills, left=left):
-            self.assertGreater(kills, 3)
+            self.assertGreater(kills, 2)
             self.assert_each_once(ids)
             self.assert_all_done(ids)
             self.assertEqual(self.sql("SELECT max(failures) FROM pawl_jobs"), [(0,)])
