@@ -21,21 +21,21 @@ import feed
 from engine import ENGINES, Unreachable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DAY_S_MAX = 150     # give up; a day takes about 20 s, more on a busy machine
+DAY_S_MAX = 400     # give up; a day takes about 20 s, more on a busy machine
 
 
 class Size:
     """How big a day it is."""
 
-    def __init__(self, small):
-        self.packages = 1500 if small else 25000
+    def __init__(self, small, packages):
+        self.packages = 1500 if small else packages
         self.orders = 66 if small else 396
         self.rows = 200 if small else 2000
         self.bad_each = 4 if small else 15
         self.waves = 3 if small else 7          # the feed comes in waves
         self.wave_s = 1.0 if small else 2.0
         self.kill_s = 0.35 if small else 0.45   # mean time between kills
-        self.kills = 12 if small else 90        # and no more: on a slow machine the day must end
+        self.kills = 12 if small else 60        # and no more: on a slow machine the day must end
 
 
 class Broken(Exception):
@@ -47,7 +47,8 @@ class Shop:
 
     def __init__(self, opts, where, screen):
         self.opts, self.dir, self.screen = opts, where, screen
-        self.size, self.rng = Size(opts.small), random.Random(opts.seed)
+        self.size, self.rng = Size(opts.small, ENGINES[opts.engine].packages), random.Random(
+            opts.seed)
         self.pawl = os.path.abspath(os.environ.get("PAWL_BIN") or shutil.which("pawl") or "pawl")
         self.charge = os.environ.get("DEMO_CHARGE") or os.path.join(
             os.path.dirname(self.pawl), "demo", "charge")

@@ -11,6 +11,7 @@ can be killed.
     read_only()    something with execute(SELECT) and close(); Unreachable while the server is down
     write(sql)     one statement of somebody who is not Pawl
     crash(rng)     the server dies and comes back; True if there is one
+    packages       how many the feed of a whole day has: what fits into a minute or so
     gone           exit codes of a `pawl` whose server went away under it: worth another try
 """
 import json
@@ -31,6 +32,7 @@ class Unreachable(Exception):
 
 class Sqlite:
     conf, jobs, says, gone = "sqlite:shop.db", "pawl_jobs", None, ()
+    packages = 25000
     enqueue = ("INSERT INTO pawl_enqueue(task, args, key)"
                " VALUES ('charge', :args, 'order-' || :order)")
 
@@ -84,6 +86,7 @@ class Psql:
 
 class Postgres:
     jobs, gone = "pawl.jobs", (os.EX_IOERR, os.EX_TEMPFAIL)
+    packages = 8000
     enqueue = "SELECT pawl.enqueue('charge', :args, key => 'order-' || :order)"
 
     def __init__(self, where):
