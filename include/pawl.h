@@ -72,6 +72,7 @@ enum pawl_rc {
     PAWL_SQL,      /* a user's statement failed; native = the engine's extended code */
     PAWL_STORE,    /* the store failed otherwise; native = the engine's extended code */
     PAWL_BUG,      /* an internal invariant does not hold: please report */
+    PAWL_MOVED,    /* the store has moved elsewhere, or is being filled (pawl copy) */
     PAWL_RC_N
 };
 
@@ -125,11 +126,11 @@ struct pawl_open_opts {
 /* Create the store at `url`, or migrate it. Safe to run twice and by two at once.
  * url      "sqlite:PATH", or a path ending in ".db"
  * created  out, may be NULL: true if there was no store before
- * returns  OK | NOTOURS | NEWER | NOCREATE | DENIED | FULL | IO | BUSY | STORE */
+ * returns  OK | NOTOURS | NEWER | MOVED | NOCREATE | DENIED | FULL | IO | BUSY | STORE */
 PAWL_CALL pawl_init(const char *url, bool *created, struct pawl_error *e);
 
 /* Open an existing store. *out is owned by the caller: pawl_close().
- * returns  OK | NOSTORE | NOTOURS | NEWER | OLDER | DENIED | IO | STORE | BADARG (url) */
+ * returns  OK | NOSTORE | NOTOURS | NEWER | OLDER | MOVED | DENIED | IO | STORE | BADARG (url) */
 PAWL_CALL pawl_open(const char *url, struct pawl **out, struct pawl_error *e);
 /* As pawl_open, with options (NULL: none). BADARG also for a statement of on_connect that fails. */
 PAWL_CALL pawl_open_with(const char *url, const struct pawl_open_opts *o, struct pawl **out,
@@ -326,6 +327,43 @@ struct pawl_prune_opts {
 struct pawl_pruned { int64_t jobs, keys, attempts, batches; };
 PAWL_CALL pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct pawl_pruned *out,
                      struct pawl_error *e);
+
+/* ===== Moving: the whole store into another one (doc/moving-up.md) ===== */
+
+/* What is being done: rows of `what`, done out of `of` (0: not known). false: stop. */
+typedef bool pawl_copy_fn(void *ctx, const char *what, int64_t done, int64_t of);
+struct pawl_copy_opts {
+    bool dry_run;             /* count and look: nothing is changed at either end */
+    bool undo;                /* back to `from`, as long as nothing has happened at `to` */
+    pawl_copy_fn *progress;   /* may be NULL */
+    pawl_finding_fn *finding; /* may be NULL: a row that cannot be carried as it is, or what
+                                 pawl_check found in the copy */
+    void *ctx;
+};
+struct pawl_copy_row { /* rows of a table, at both ends */
+    const char *what;
+    int64_t from, to;
+};
+enum { PAWL_COPY_ROWS = 24 };
+struct pawl_copied {
+    struct pawl_copy_row row[PAWL_COPY_ROWS];
+    size_t rows_n;
+    int64_t recovered;        /* dead workers whose jobs were put back before */
+    int64_t printable;        /* texts of evidence that were made printable: they were not UTF-8 */
+    int64_t undecodable;      /* jobs whose args are not UTF-8: carried, to end undecodable */
+    int64_t refused;          /* texts that the target cannot hold: then nothing is moved */
+    int checked;              /* invariants that were checked at the target */
+    bool already;             /* an earlier call had done it, all but perhaps the last step */
+};
+/* Move jobs, keys, dead letters, attempts, versions and all else from one store into another, which
+ * is empty, or made. Refused while workers run at either end; the source is locked for writers
+ * meanwhile, and closed at the end: whoever opens it is told where it went (MOVED). Killed at any
+ * point, exactly one of the two runs jobs, and the same call goes on.
+ * returns  OK | BUSY: workers run, or progress said stop | NOCREATE: the target is in use
+ *          BADDATA: rows that cannot be carried, or that break an invariant | MOVED | BADARG
+ *          TOOLATE (undo) | as pawl_init and pawl_open */
+PAWL_CALL pawl_copy(const char *from, const char *to, const struct pawl_copy_opts *o,
+                    struct pawl_copied *out, struct pawl_error *e);
 
 /* ===== Handlers: what a program of yours does with a job =====
  *

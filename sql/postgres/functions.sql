@@ -481,6 +481,9 @@ BEGIN
         IF to_regclass('pawl.x_migration') IS NOT NULL THEN
             REVOKE INSERT, UPDATE, DELETE ON pawl.x_migration FROM pawl_worker;
         END IF;
+        IF to_regclass('pawl.x_move') IS NOT NULL THEN
+            REVOKE INSERT, UPDATE, DELETE ON pawl.x_move FROM pawl_worker;
+        END IF;
     END IF;
 END $$;
 DO 'BEGIN PERFORM pawl.x_grant(); END';

@@ -72,6 +72,7 @@ static enum pawl_rc refused(const struct door *d, const struct pawl_request *r,
         {"pawl: run_at ", PAWL_BADARG},
         {"pawl: expires_at looks", PAWL_BADARG},
         {"pawl: expires_at must", PAWL_BADARG},
+        {"pawl: this store ", PAWL_MOVED},
         {"pawl: ", PAWL_BADDATA},
     };
     static const char clash[] = "pawl: this key was used before";

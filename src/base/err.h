@@ -40,7 +40,8 @@ enum { EXIT_YES = 0, EXIT_NO = 1, EXIT_USAGE = 64, EXIT_DATA = 65, EXIT_UNAVAILA
     X(DRIFT,    PERMANENT, EXIT_CONFIG,      "stored and configured policy differ")   \
     X(SQL,      PERMANENT, EXIT_DATA,        "statement failed")                      \
     X(STORE,    TRANSIENT, EXIT_UNAVAILABLE, "the store failed")                      \
-    X(BUG,      PERMANENT, EXIT_BUG,         "internal error")
+    X(BUG,      PERMANENT, EXIT_BUG,         "internal error")                        \
+    X(MOVED,    PERMANENT, EXIT_CONFIG,      "the store has moved")
 
 int pawl_rc_exit(enum pawl_rc rc); /* the exit code of the table */
 

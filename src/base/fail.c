@@ -29,6 +29,8 @@ static const char *const points[] = {
     "combine.posted",                      /* a request is left for whoever holds the side lock */
     "combine.taken", "combine.commit.before", "combine.commit.after", "combine.answered",
     "init.begin", "init.middle", "init.end",
+    "copy.table", "copy.arrived.before", "copy.arrived.after", "copy.moved.before",
+    "copy.moved.after", "copy.open.before", "copy.open.after", "copy.left.after",
     "prune.batch", "cancel.before", "release.before",
     NULL
 };

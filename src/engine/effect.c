@@ -249,7 +249,8 @@ static enum pawl_rc blame_alone(struct effect *ef, struct store *st, struct effe
 static bool is_store_fault(enum pawl_rc rc)
 {
     return rc == PAWL_BUSY || rc == PAWL_FULL || rc == PAWL_IO || rc == PAWL_NOMEM ||
-           rc == PAWL_STORE || rc == PAWL_DENIED || rc == PAWL_UNSURE || rc == PAWL_NOTOURS;
+           rc == PAWL_STORE || rc == PAWL_DENIED || rc == PAWL_UNSURE || rc == PAWL_NOTOURS ||
+           rc == PAWL_MOVED;
 }
 
 /* Alone, the job met what looks like a fault of the store: nothing is charged. If the very same job

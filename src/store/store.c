@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "core/rules.h"
+#include "store/copy.h"
 #include "store/ops.h"
 
 static enum pawl_rc engine_path(const char *url, const char **path, struct pawl_error *e)
@@ -55,7 +56,7 @@ void store_engine(char *buf, size_t n)
     }
 }
 
-enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e)
+static enum pawl_rc init_it(const struct store_opts *o, bool *created, struct pawl_error *e)
 {
     const char *path = NULL;
     enum pawl_rc rc;
@@ -66,7 +67,16 @@ enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_e
     return rc == PAWL_OK ? sqlite_store_init(path, o, created, e) : rc;
 }
 
-enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct pawl_error *e)
+enum pawl_rc store_init(const struct store_opts *o, bool *created, struct pawl_error *e)
+{
+    enum pawl_rc rc = init_it(o, created, e);
+
+    if (rc == PAWL_MOVED && store_copy_settle(o) == PAWL_OK)
+        rc = init_it(o, created, e);
+    return rc;
+}
+
+static enum pawl_rc open_it(const struct store_opts *o, struct store **out, struct pawl_error *e)
 {
     const char *path = NULL;
     enum pawl_rc rc;
@@ -76,6 +86,16 @@ enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct p
         return postgres_store_open(o->url, o, out, e);
     rc = engine_path(o->url, &path, e);
     return rc == PAWL_OK ? sqlite_store_open(path, o, out, e) : rc;
+}
+
+enum pawl_rc store_open(const struct store_opts *o, struct store **out, struct pawl_error *e)
+{
+    enum pawl_rc rc = open_it(o, out, e);
+
+    /* A move into it may lack nothing but its last step. */
+    if (rc == PAWL_MOVED && !o->closed_ok && store_copy_settle(o) == PAWL_OK)
+        rc = open_it(o, out, e);
+    return rc;
 }
 
 void store_close(struct store **st)

@@ -27,6 +27,7 @@ struct store_opts {
     size_t on_connect_n;
     bool accept_wal_risk;         /* an SQLite with the WAL-reset fault: several writers anyway */
     int64_t lease_us;             /* a worker whose beat is older is taken over; 0: 30 s */
+    bool closed_ok;               /* open it although it was moved, or is being filled */
     bool watch;                   /* for store_intact: remember which descriptors are ours */
 };
 /* created may be NULL. Errors as pawl_init / pawl_open. */

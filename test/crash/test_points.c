@@ -256,6 +256,9 @@ static const char *const init_points[] = { "init.begin", "init.middle", "init.en
 /* These have lives of their own, too (test_combine_points.c, store/test_sqlite_fork.c). */
 static const char *const combine_points[] = { "side.flocked", "combine.posted", "combine.taken",
     "combine.commit.before", "combine.commit.after", "combine.answered" };
+static const char *const copy_points[] = { "copy.table", "copy.arrived.before",
+    "copy.arrived.after", "copy.moved.before", "copy.moved.after", "copy.open.before",
+    "copy.open.after", "copy.left.after" }; /* e2e/test_copy.py */
 static const char *const worker_points[] = { "exec.spawned", "exec.exited", "release.before" };
 
 static bool listed(const char *name, const char *const *list, size_t n)
@@ -271,6 +274,7 @@ START_TEST(crash_every_point_is_tested_somewhere)
         ck_assert_msg(listed(*p, points, UT_N(points)) ||
                       listed(*p, init_points, UT_N(init_points)) ||
                       listed(*p, combine_points, UT_N(combine_points)) ||
+                      listed(*p, copy_points, UT_N(copy_points)) ||
                       listed(*p, worker_points, UT_N(worker_points)), "%s is not", *p);
 }
 END_TEST

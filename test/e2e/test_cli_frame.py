@@ -12,7 +12,7 @@ from pawltest import PAWL, ROOT, PawlTest, strict
 from stores import each_store, no_store, sqlite_alone
 
 VERBS = ("init enqueue work run conf apply jobs job dead cancel run-now pause resume queues stats "
-         "check prune debug completion help").split()
+         "check prune copy debug completion help").split()
 LEAVES = [(v,) for v in VERBS if v not in ("dead", "debug", "conf", "completion")] + [
     ("dead", "list"), ("dead", "show"), ("dead", "replay"), ("dead", "discard"), ("dead", "export"),
     ("debug", "lifecycle"), ("debug", "limits"), ("debug", "errors"), ("debug", "failpoints"),

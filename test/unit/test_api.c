@@ -96,6 +96,9 @@ START_TEST(test_calls_without_a_store_are_refused)
     REFUSED(pawl_stats(NULL, no_stat, NULL, e), PAWL_BADARG);
     REFUSED(pawl_check(NULL, no_finding, NULL, &n, e), PAWL_BADARG);
     REFUSED(pawl_prune(NULL, NULL, &pruned, e), PAWL_BADARG);
+    REFUSED(pawl_copy(NULL, URL, NULL, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_copy("sqlite:nowhere.db", "", NULL, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_copy("sqlite:nowhere.db", URL, NULL, NULL, e), PAWL_NOSTORE);
     pawl_close(NULL);
 }
 END_TEST

@@ -30,6 +30,7 @@ struct pg_query {
     char *clean[PG_PARAMS];     /* a text that had to be made acceptable */
     PGresult *r;                /* executed: its rows */
     int row;                    /* the current one */
+    bool again;                 /* executed again when its rows are used up: a FETCH */
     uint8_t *bytes;             /* a bytea of the current row, decoded */
 };
 
@@ -41,6 +42,7 @@ struct pg {
     struct db d;                /* first: a struct store * is a struct pg * */
     PGconn *c;                  /* NULL: not connected */
     char *url;
+    bool closed_ok;             /* for who moves it: open it although it is closed */
     char **on_connect; size_t on_connect_n;
     struct env env;             /* the machine's, but for the wall clock */
     int64_t ahead_us;           /* the server's clock less our monotonic one */
@@ -164,6 +166,17 @@ enum pawl_rc pg_still_gone(struct db *db, const char *id, bool proven, bool *gon
                            struct pawl_error *e);
 void pg_clock_init(struct pg *pg);
 enum pawl_rc pg_clock_again(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* once a minute */
+
+/* pg_move.c, pg_load.c: a store that moves (verb/mover.h) */
+struct db_table;
+struct db_load;
+struct db_value;
+extern const struct db_mover pg_mover;
+enum pawl_rc pg_load(struct db *db, const struct db_table *t, struct db_load **out,
+                     struct pawl_error *e);
+enum pawl_rc pg_load_row(struct db_load *load, const struct db_value *v, struct pawl_error *e);
+enum pawl_rc pg_load_end(struct db_load *load, int64_t *n, struct pawl_error *e);
+void pg_load_drop(struct db_load *load);
 
 /* pg_wake.c: telling other hosts, and being told */
 void pg_wake(struct db *db);

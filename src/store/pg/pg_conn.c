@@ -59,6 +59,8 @@ enum pawl_rc pg_rc_of(const char *state)
         return PAWL_IO;
     if (in_class(state, "42501") || in_class(state, "28"))
         return PAWL_DENIED;
+    if (in_class(state, "PWMOV")) /* a closed store's triggers (pg_move.c) */
+        return PAWL_MOVED;
     if (in_class(state, "3D000") || in_class(state, "3F000"))
         return PAWL_NOSTORE;
     return PAWL_STORE;

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "store/pg/pg.h"
 #include "store/sqlembed.h"
+#include "store/verb/mover.h"
 
 /* Of the database, for the time of a migration: "pawl" in ASCII. */
 #define LOCK_SQL "SELECT pg_advisory_xact_lock(x'7061776c'::bigint)"
@@ -74,7 +75,7 @@ enum pawl_rc pg_version_check(struct pg *pg, struct pawl_error *e)
     if (have < newest())
         return pawl_fail(e, PAWL_OLDER, "the store is at migration %d, this pawl needs %d; run pawl"
                          " init", have, newest());
-    return PAWL_OK;
+    return pg->closed_ok ? PAWL_OK : db_mark_check(&pg->d, PQdb(pg->c), e);
 }
 
 static enum pawl_rc mark(struct pg *pg, const struct sql_file *f, struct pawl_error *e)
@@ -129,6 +130,8 @@ static enum pawl_rc inside(struct pg *pg, bool *created, struct pawl_error *e)
     if (breaking > newest())
         return too_new(breaking, e);
     *created = have == 0;
+    if (have != 0 && (rc = db_mark_check(&pg->d, PQdb(pg->c), e)) != PAWL_OK)
+        return rc;
     if (have == 0 && (rc = own_schema(pg, e)) != PAWL_OK)
         return rc;
     if ((rc = pg_exec(pg, "CREATE TABLE IF NOT EXISTS pawl.x_migration (version INTEGER PRIMARY"

@@ -184,6 +184,7 @@ static struct pg *make(const char *url, const struct store_opts *o)
     /* The machine's own clock is not asked for: hosts need not agree. */
     pg->d.env = o->env != NULL && o->env != env_real() ? o->env : &pg->env;
     pg->d.base.env = pg->d.env;
+    pg->closed_ok = o->closed_ok;
     pg->d.lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
     pg->wait_us = pg->wait_set_us = 10000000;
     pg->url = strdup(url);

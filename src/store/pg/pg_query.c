@@ -277,6 +277,11 @@ enum pawl_rc pg_row(struct db *db, struct query *q_, bool *row, struct pawl_erro
     *row = false;
     if (q->r == NULL && (rc = execute(pg_from(db), q, e)) != PAWL_OK)
         return rc;
+    if (q->again && q->row + 1 >= PQntuples(q->r) && PQntuples(q->r) > 0) {
+        pg_query_clear(q);
+        if ((rc = execute(pg_from(db), q, e)) != PAWL_OK)
+            return rc;
+    }
     if (++q->row < PQntuples(q->r)) {
         *row = true;
         return PAWL_OK;

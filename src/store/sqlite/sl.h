@@ -36,6 +36,7 @@ struct sqlite {
     char *path;
     char **on_connect; size_t on_connect_n;
     bool accept_wal_risk;
+    bool closed_ok;            /* for who moves it: open it although it is closed */
     pid_t owner_pid;           /* the process that opened it */
     sqlite3_stmt *q[Q_N];      /* prepared on first use */
     struct sl_query named[Q_N]; /* the same, as the verbs see them */
@@ -67,6 +68,7 @@ struct sqlite {
 static inline struct sqlite *sl_of(struct store *st) { return (struct sqlite *)(void *)st; }
 static inline struct sqlite *sl_from(struct db *db) { return (struct sqlite *)(void *)db; }
 extern const struct db_engine sl_engine; /* sl_engine.c */
+extern const struct db_mover sl_mover;   /* sl_move.c */
 enum pawl_rc sl_engine_check(struct db *db, pawl_finding_fn *fn, void *ctx, int *checked,
                              struct pawl_error *e) PAWL_MUST_USE;
 

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "store/sqlite/sl.h"
+#include "store/verb/mover.h"
 
 /* 3.51.3 fixed the WAL-reset race; 3.50.7 and 3.44.6 carry the fix on their branches
  * (sqlite.org/wal.html, "the WAL-reset bug"). */
@@ -60,6 +61,10 @@ enum pawl_rc sl_fail(struct sqlite *sl, struct pawl_error *e, const char *what)
         return pawl_fail_native(e, rc, code, "%s: %s by another program's transaction (SQLite code"
                                 " %d); end that one, or try again", what, sqlite3_errmsg(sl->db),
                                 code);
+    if (code == SQLITE_CONSTRAINT_TRIGGER &&
+        strncmp(sqlite3_errmsg(sl->db), DB_MARK_SAYS, sizeof DB_MARK_SAYS - 1) == 0)
+        return pawl_fail_native(e, PAWL_MOVED, code, "%s: %s", sl->path,
+                                sqlite3_errmsg(sl->db) + strlen("pawl: "));
     if (rc == PAWL_OK) /* an error was seen, so the code was overwritten meanwhile */
         rc = PAWL_STORE;
     return pawl_fail_native(e, rc, code, "%s: %s (SQLite code %d)", what,
@@ -331,7 +336,7 @@ enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
     sl->busy_until_us = sl->d.env->mono_us(sl->d.env->ctx) + sl->wait_us;
     /* Before the settings: they would turn a stranger's database, or an empty file, into WAL. */
     rc = create ? PAWL_OK : sl_version_check(sl, e);
-    if (rc == PAWL_NOSTORE || rc == PAWL_NEWER || rc == PAWL_OLDER)
+    if (rc == PAWL_NOSTORE || rc == PAWL_NEWER || rc == PAWL_OLDER || rc == PAWL_MOVED)
         goto fail;
     if (rc == PAWL_OK)
         rc = settings(sl, e);

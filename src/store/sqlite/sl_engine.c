@@ -219,4 +219,5 @@ const struct db_engine sl_engine = {
     .prepare = prepare, .run = run, .row = row, .changes = changes, .insert_id = insert_id,
     .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled, .guard = guard,
     .check = sl_engine_check, .life = life, .still_gone = still_gone,
+    .mover = &sl_mover,
 };

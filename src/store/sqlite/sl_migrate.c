@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "store/sqlite/sl.h"
 #include "store/sqlembed.h"
+#include "store/verb/mover.h"
 
 static int newest(void)
 {
@@ -66,7 +67,7 @@ enum pawl_rc sl_version_check(struct sqlite *sl, struct pawl_error *e)
     if (have < newest())
         return pawl_fail(e, PAWL_OLDER, "%s is at migration %d, this pawl needs %d; run pawl init",
                          sl->path, have, newest());
-    return PAWL_OK;
+    return sl->closed_ok ? PAWL_OK : db_mark_check(&sl->d, sl->path, e);
 }
 
 static enum pawl_rc mark(struct sqlite *sl, int version, const char *name, bool breaking,
@@ -136,6 +137,8 @@ static enum pawl_rc migrate_inside(struct sqlite *sl, bool *created, struct pawl
         return pawl_fail(e, PAWL_NEWER, "%s was migrated to version %d by a newer pawl; this one"
                          " (" PAWL_VERSION ") knows %d", sl->path, breaking, newest());
     *created = have == 0;
+    if (have != 0 && (rc = db_mark_check(&sl->d, sl->path, e)) != PAWL_OK)
+        return rc;
     if (have == 0 && (rc = utf8_only(sl, e)) != PAWL_OK)
         return rc;
     if (have == 0 && (rc = names_free(sl, e)) != PAWL_OK)

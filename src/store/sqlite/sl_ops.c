@@ -182,6 +182,7 @@ static struct sqlite *make(const char *path, const struct store_opts *o)
     sl->d.base.env = sl->d.env = o->env != NULL ? o->env : env_real();
     sl->accept_wal_risk = o->accept_wal_risk;
     sl->watch = o->watch;
+    sl->closed_ok = o->closed_ok;
     sl->d.lease_us = o->lease_us > 0 ? o->lease_us : 30000000;
     sl->ckpt_at = 900;
     sl->wait_us = SL_WAIT_US;

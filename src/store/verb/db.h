@@ -17,6 +17,7 @@
 #include "store/verb/sql.h"
 
 struct db;
+struct db_mover;
 struct query;
 
 /* One statement. Values are bound by number from 1, columns read by number from 0; text and blobs
@@ -84,6 +85,7 @@ struct db_engine {
      * its side file, whatever else was written down. */
     enum pawl_rc (*still_gone)(struct db *, const char *id, bool proven, bool *gone,
                                struct pawl_error *);
+    const struct db_mover *mover; /* mover.h */
 };
 
 struct db {
