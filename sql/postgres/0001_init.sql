@@ -83,7 +83,8 @@ CREATE TABLE pawl.x_ready (
 CREATE INDEX x_ready_moved ON pawl.x_ready (id) WHERE moved = 1;
 CREATE INDEX x_ready_suspect ON pawl.x_ready (task_id) WHERE suspect = 1;
 
--- What is leased. lease_id is random and compared by equality only: the fence.
+-- What is leased. lease_id is random and compared by equality only: the fence. said: how the run
+-- ended, as its handler has committed it (pawl.fail); whoever settles it heeds that.
 CREATE TABLE pawl.x_running (
     job_id        BIGINT PRIMARY KEY,
     lease_id      BYTEA NOT NULL CHECK (length(lease_id) = 16),
@@ -99,7 +100,10 @@ CREATE TABLE pawl.x_running (
     lost          BIGINT NOT NULL,
     releases      BIGINT NOT NULL,
     snoozes       BIGINT NOT NULL,
-    suspect       INTEGER NOT NULL
+    suspect       INTEGER NOT NULL,
+    said          TEXT COLLATE "C" CHECK (said IN ('transient', 'permanent', 'snooze')),
+    said_error    TEXT COLLATE "C",
+    said_after_us BIGINT
 );
 -- No index by worker: it would cost every leased job two writes, and few rows are here at a time.
 

@@ -363,6 +363,11 @@ BEGIN
         RAISE EXCEPTION 'pawl: job % is done, by this very run', job USING ERRCODE = 'PWDON',
             HINT = 'Roll back and end with success: an earlier commit went through.';
     END IF;
+    IF EXISTS (SELECT FROM pawl.x_running AS r WHERE r.job_id = x_refuse_lease.job
+                  AND r.lease_id = x_refuse_lease.lease_id AND r.said IS NOT NULL) THEN
+        RAISE EXCEPTION 'pawl: job % has failed, by this very run', job USING ERRCODE = 'PWDON',
+            HINT = 'Roll back and end with success: an earlier pawl.fail went through.';
+    END IF;
     RAISE EXCEPTION 'pawl: job % is not leased to this run', coalesce(job::text, 'NULL')
         USING ERRCODE = 'PWFEN',
         HINT = 'Roll back: it was cancelled, taken over, or settled otherwise.';
@@ -376,7 +381,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     mine CONSTANT bytea NOT NULL := pawl.x_lease(lease);
 BEGIN
-    PERFORM FROM pawl.x_running AS r WHERE r.job_id = job AND r.lease_id = mine FOR UPDATE;
+    PERFORM FROM pawl.x_running AS r WHERE r.job_id = job AND r.lease_id = mine
+       AND r.said IS NULL FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM pawl.x_refuse_lease(job, mine);
     END IF;
@@ -404,7 +410,7 @@ BEGIN
         PERFORM pawl.x_check_json('result', result);
     END IF;
     DELETE FROM pawl.x_running AS x WHERE x.job_id = complete.job AND x.lease_id = mine
-        RETURNING x.* INTO r;
+           AND x.said IS NULL RETURNING x.* INTO r;
     IF NOT FOUND THEN
         PERFORM pawl.x_refuse_lease(job, mine);
     END IF;
@@ -447,6 +453,40 @@ CREATE OR REPLACE FUNCTION pawl.complete(job bigint, lease text, result jsonb) R
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pawl.complete($1, $2, $3::text)
 $$;
+
+-- The same handler, when it cannot: its run has failed, with what it writes in the same
+-- transaction. Said in the running row: the worker, when the child has ended, or whoever takes
+-- over, settles by it, whatever the exit code. outcome: transient (again, up to max_retries),
+-- permanent (dead), snooze (not yet); after: not before so long from then. Refused as complete is.
+CREATE OR REPLACE FUNCTION pawl.fail(job bigint, lease text, error text DEFAULT NULL,
+                                     outcome text DEFAULT 'permanent', after interval DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    mine CONSTANT bytea NOT NULL := pawl.x_lease(lease);
+BEGIN
+    IF outcome IS NULL OR outcome COLLATE "C" NOT IN ('transient', 'permanent', 'snooze') THEN
+        RAISE EXCEPTION 'pawl: outcome must be transient, permanent or snooze'
+            USING ERRCODE = '22023';
+    ELSIF after IS NOT NULL AND outcome COLLATE "C" = 'permanent' THEN
+        RAISE EXCEPTION 'pawl: after goes with transient and snooze' USING ERRCODE = '22023';
+    ELSIF after NOT BETWEEN interval '0' AND interval '3650 days' THEN
+        RAISE EXCEPTION 'pawl: after must be from 0 to ten years' USING ERRCODE = '22023';
+    END IF;
+    -- Head and tail, as of every error: the last line says most.
+    IF length(error) > 8192 THEN
+        error := left(error, 1024) || E'\n... ' || length(error) - 8192
+            || E' characters left out ...\n' || right(error, 7168);
+    END IF;
+    UPDATE pawl.x_running AS r
+       SET said = fail.outcome, said_error = nullif(fail.error, ''),
+           said_after_us = (extract(epoch FROM fail.after) * 1000000)::bigint
+     WHERE r.job_id = fail.job AND r.lease_id = mine AND r.said IS NULL;
+    IF NOT FOUND THEN
+        PERFORM pawl.x_refuse_lease(job, mine);
+    END IF;
+END $$;
 
 -- Who may do what. roles.sql makes the roles and lets them into the schema of one store; the rest
 -- is granted here, to those that were let in, and anew on each migrate: a new view has no grants.

@@ -93,6 +93,7 @@ struct slot {
     bool release;           /* ENDED without a finding: hand back */
     bool lost;              /* somebody else decided it (cancelled, fenced): drop, no settle */
     bool started;           /* a start was tried: what is handed back without counts nothing */
+    bool said;              /* ENDED as its handler has committed it: nothing else counts */
 };
 struct leased;
 /* At most so many slots are filled by a claim; 0: all. */

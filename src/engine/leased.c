@@ -89,7 +89,7 @@ static void set_free(struct slot *s)
     memset(&s->job, 0, sizeof s->job);
     memset(&s->found, 0, sizeof s->found);
     s->phase = SLOT_FREE;
-    s->release = s->lost = false;
+    s->release = s->lost = s->said = false;
     s->task = NULL;
     s->started = false;
 }
@@ -125,7 +125,7 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
             leased_put_away(l, s);
             continue;
         }
-        if (s->release && s->found.outcome != OUT_RELEASED) {
+        if (s->release && !s->said && s->found.outcome != OUT_RELEASED) {
             s->found.outcome = OUT_RELEASED;
             s->found.exit_code = s->found.signal = -1;
         }
@@ -133,7 +133,9 @@ static size_t collect(struct leased *l, struct settle *out, struct slot **whose)
         out[n].job = &s->job;
         out[n].found = &s->found;
         out[n].task_id = s->task->id;
-        out[n].unclaim = s->release && !s->started;
+        out[n].unclaim = s->release && !s->started && !s->said;
+        out[n].arena = &s->arena;
+        out[n].heeded = s->said;
         if (out[n].unclaim)
             out[n].d = as_it_was(&s->job);
         else
@@ -166,12 +168,29 @@ static void report(const struct leased *l, struct settle *st, struct slot *s)
         report_count(l->out, &s->job, &st->d, &s->found);
 }
 
+/* The handler has committed how its run ended: that stands; what the worker saw is evidence. */
+static void heed(struct slot *s, const struct said *said)
+{
+    s->said = true;
+    s->found.outcome = said->outcome;
+    s->found.retry_after_us = said->after_us;
+    s->found.result = NULL;
+    s->found.result_bytes = 0;
+    s->found.error = said->error != NULL ? said->error
+                   : said->outcome == OUT_SNOOZE ? NULL : "the handler gave no reason";
+    s->found.error_bytes = s->found.error != NULL ? strlen(s->found.error) : 0;
+}
+
 /* Slots whose settle is known become free; the others stay to be settled by a later turn. */
 static void put_away(struct leased *l, struct settle *st, struct slot **whose, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (st[i].result == SETTLE_PENDING)
             continue;
+        if (st[i].result == SETTLE_SAID) { /* still ended: the next turn settles it so */
+            heed(whose[i], &st[i].said);
+            continue;
+        }
         if (st[i].result == SETTLE_CONFLICT) { /* still ended: the next turn buries it */
             whose[i]->found.outcome = OUT_CONFLICT;
             whose[i]->found.error = arena_strdup(&whose[i]->arena,

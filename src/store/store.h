@@ -140,7 +140,11 @@ struct claim_info {
 };
 
 /* One job that ended (or was handed back), and what was decided. */
-enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE, SETTLE_CONFLICT };
+enum settle_result { SETTLE_PENDING, SETTLE_OK, SETTLE_FENCED, SETTLE_STALE, SETTLE_CONFLICT,
+                     SETTLE_SAID };
+/* What the handler has committed about its run by itself (pawl.fail): it stands, whatever the
+ * worker saw of its end. error NULL: it gave no reason. */
+struct said { enum outcome outcome; const char *error; int64_t after_us; };
 struct settle {
     const struct job *job;
     const struct finding *found;
@@ -149,8 +153,12 @@ struct settle {
     struct decision d;
     /* out. STALE: the version guard moved on meanwhile: it was settled as done(stale), its effect
      * not applied. CONFLICT: it moved to the same version with other args: nothing was written, the
-     * job is to be settled again as such. */
+     * job is to be settled again as such. SAID: nothing was written, the handler has said how it
+     * ended: the job is to be settled again by that, with `heeded`. */
     enum settle_result result;
+    struct arena *arena;            /* for the text of `said`; NULL: nobody can have said a thing */
+    struct said said;               /* out, with SAID */
+    bool heeded;
 };
 
 /* Leased mode, one durable transaction: settle what ended, claim at most `want` (0: none).

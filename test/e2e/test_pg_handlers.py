@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_pg_handlers.py - pawl.begin and pawl.complete: a handler that owns its connection commits
 effect and acknowledgement together, or neither; what a migrate does under load; and the page."""
+import json
 import os
 import re
 import sqlite3
@@ -236,6 +237,148 @@ class Handler(Claims):
         self.sql("SELECT pawl.complete(%s, '%s')" % (job, lease))
         self.assertEqual(self.sql("SELECT entity, version FROM pawl.x_version WHERE entity <> 'e'"
                                   " ORDER BY entity"), [["1.50", "1"], ["f", "-2"]])
+
+
+class Fail(Claims):
+    effects, act, reap = Handler.effects, Handler.act, Handler.reap
+
+    def said(self, job):
+        return self.sql("SELECT said, said_error, said_after_us FROM pawl.x_running"
+                        " WHERE job_id = %s" % job)
+
+    def test_what_was_said_is_there_with_what_was_written(self):
+        """Goal: bookkeeping and failure are one commit; afterwards the run can say nothing else."""
+        s = self.open()
+        for words, want in (("", ["permanent", "", ""]), (", 'no such card'",
+                            ["permanent", "no such card", ""]),
+                            (", 'busy', 'transient', '2 min'", ["transient", "busy", "120000000"]),
+                            (", NULL, outcome => 'snooze', after => '0.5 s'",
+                             ["snooze", "", "500000"])):
+            job, lease = self.new()
+            call = "SELECT pawl.fail(%s, '%s'%s)" % (job, lease, words)
+            for end in "ROLLBACK", "ROLLBACK TO s; COMMIT", "COMMIT":
+                s.run("BEGIN; SELECT pawl.begin(%s, '%s'); SAVEPOINT s" % (job, lease))
+                s.run("INSERT INTO fx VALUES (%s)" % job)
+                s.run(call)
+                s.run(end)
+                self.assertEqual(self.said(job), [want if end == "COMMIT" else ["", "", ""]])
+                self.assertEqual(job in self.effects(), end == "COMMIT")
+            self.assertEqual(self.state(job), "running")
+            for again in (call, "SELECT pawl.begin(%s, '%s')" % (job, lease),
+                          "SELECT pawl.complete(%s, '%s')" % (job, lease)):
+                self.refused(DONE, "pawl: job %s has failed, by this very run" % job, again, s)
+            self.assertEqual(self.said(job), [want])
+        self.sql("DELETE FROM pawl.x_running")
+
+    def test_refusals_change_nothing(self):
+        s = self.open()
+        job, lease = self.new()
+        for j, l in (job, OTHER), (10 ** 6, lease), ("NULL", lease):
+            self.refused(FENCED, "not leased to this run", "SELECT pawl.fail(%s, '%s')" % (j, l), s)
+        for words, says in ((", 'e', 'done'", "outcome must be"),
+                            (", 'e', NULL", "outcome must be"),
+                            (", 'e', after => '1 s'", "after goes with"),
+                            (", 'e', 'transient', '-1 s'", "after must be"),
+                            (", 'e', 'snooze', '11 years'", "after must be")):
+            self.refused(RULE, "pawl: " + says, "SELECT pawl.fail(%s, '%s'%s)"
+                         % (job, lease, words), s)
+        self.refused(RULE, "lease must be", "SELECT pawl.fail(%s, 'x')" % job, s)
+        self.assertEqual(self.said(job), [["", "", ""]])
+        self.act(s, job, lease)                     # after a complete it is done
+        self.refused(DONE, "is done", "SELECT pawl.fail(%s, '%s')" % (job, lease), s)
+        s.run("ROLLBACK")
+        self.sql("SELECT pawl.fail(%s, '%s', repeat('a', 9000) || 'z')" % (job, lease))
+        self.assertEqual(self.one("SELECT length(said_error) BETWEEN 8192 AND 8300 AND said_error"
+                                  " LIKE '%characters left out%z' FROM pawl.x_running"), "t")
+
+    def test_a_decision_on_its_way_comes_first_here_too(self):
+        a, b = self.open(), self.open()
+        job, lease = self.new()
+        a.run("BEGIN")
+        self.reap(a, job)
+        b.run("BEGIN; INSERT INTO fx VALUES (1)")
+        b.ask("SELECT pawl.fail(%s, '%s')" % (job, lease))
+        self.wait_blocked(b)
+        a.run("COMMIT")
+        with self.assertRaises(Refused) as caught:
+            b.answer()
+        self.assertEqual(caught.exception.state, FENCED)
+        b.run("COMMIT")
+        self.assertEqual(self.effects(), [])
+
+
+class FailAndEnd(PgTest):
+    """With a worker, and a handler in the shell."""
+    make_store = False
+    HANDLER = r"""
+args=$(cat)
+say=$(echo "$args" | sed 's/.*"say":"\([^"]*\)".*/\1/')
+end=$(echo "$args" | sed 's/.*"end":"\([^"]*\)".*/\1/')
+psql -X -q -v ON_ERROR_STOP=1 -d "$PAWL_DB" >&2 <<EOF || exit 99
+BEGIN;
+SELECT pawl.begin($PAWL_JOB_ID, '$PAWL_LEASE');
+INSERT INTO fx VALUES ($PAWL_JOB_ID, $PAWL_ATTEMPT);
+SELECT pawl.fail($PAWL_JOB_ID, '$PAWL_LEASE', $say);
+COMMIT;
+EOF
+eval "$end"
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.assertEqual(self.pawl("init")[0], 0)
+        self.sql("CREATE TABLE fx(job bigint, attempt int)")
+        with open(os.path.join(self.dir, "h.sh"), "w", encoding="ascii") as f:
+            f.write(self.HANDLER)
+        with open(os.path.join(self.dir, "pawl.conf"), "w", encoding="ascii") as f:
+            f.write("[task h]\nexec = sh ./h.sh\nmax_retries = 1\nbackoff = 10ms..20ms\n"
+                    "[task early]\nexec = sh ./h.sh\nack = early\n")
+
+    def put(self, say, end, task="h"):
+        return self.one(enqueue(task, json.dumps({"say": say, "end": end},
+                                                 separators=(",", ":"))))
+
+    def run_one(self, say, end, task="h"):
+        job = self.put(say, end, task)
+        code, text = self.pawl("work", "--until-empty", "-c", "pawl.conf", "--log-level", "debug")
+        self.assertEqual(code, 0, text)
+        return job, text
+
+    def ends(self, job):
+        return self.sql("SELECT state, dead_class, outcome, runs, failures, error FROM pawl.jobs"
+                        " WHERE id = %s" % job)[0]
+
+    def test_it_stands_whatever_the_exit_code(self):
+        for end in "exit 0", "exit 1", "exit 65", "kill -9 $$", "echo {} >&3":
+            job, text = self.run_one("'no such card'", end)
+            self.assertEqual(self.ends(job), ["dead", "permanent", "", "1", "1", "no such card"],
+                             end + text)
+            self.assertIn("job.dead", text)
+            self.assertNotIn("job.done", text)
+        self.assertEqual(self.one("SELECT count(*) FROM fx"), "5")
+        self.assertEqual(self.sql("SELECT DISTINCT exit_code, signal FROM pawl.attempts"
+                                  " ORDER BY 1"),
+                         [["0", ""], ["1", ""], ["65", ""], ["", "9"]])
+        code, text = self.pawl("check")
+        self.assertEqual(code, 0, text)
+
+    def test_transient_is_bounded_and_early_ack_is_dropped(self):
+        job, text = self.run_one("'busy', 'transient', '10 ms'", "exit 0")
+        self.assertEqual(self.ends(job), ["dead", "exhausted", "", "2", "2", "busy"], text)
+        self.assertEqual(self.one("SELECT count(*) FROM fx"), "2")
+        job, text = self.run_one("'busy', 'transient'", "exit 0", "early")
+        self.assertEqual(self.ends(job)[:3], ["dropped", "", "failed"], text)
+
+    def test_who_takes_over_heeds_it(self):
+        """Goal: said, and then everything was killed: the next worker does not run it again."""
+        job = self.put("'no such card'", "kill -9 $PPID; exec sleep 60")
+        code, text = self.pawl("work", "--until-empty", "-c", "pawl.conf")
+        self.assertEqual(code, -9, text)
+        self.assertEqual(self.ends(job)[0], "running")
+        code, text = self.pawl("work", "--until-empty", "-c", "pawl.conf")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.ends(job), ["dead", "permanent", "", "1", "1", "no such card"], text)
+        self.assertEqual(self.one("SELECT count(*) FROM fx"), "1")
 
 
 class Migrate(PgTest):

@@ -36,7 +36,7 @@ struct pg_query {
 
 /* Statements of PostgreSQL alone, named behind those of the verbs. */
 enum { PQ_JOBS_READ = Q_N, PQ_DONE_READY, PQ_DONE_LEASED, PQ_IDS, PQ_JOBS_ADD,
-       PQ_KEYS_ADD, PQ_READY_ADD, PQ_KEYS_KNOWN, PQ_END };
+       PQ_KEYS_ADD, PQ_READY_ADD, PQ_KEYS_KNOWN, PQ_FENCE_UNSAID, PQ_SAID, PQ_END };
 
 struct pg {
     struct db d;                /* first: a struct store * is a struct pg * */
@@ -128,6 +128,12 @@ enum pawl_rc pg_read_jobs(struct db *db, struct job *jobs, size_t n, struct aren
                           struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_done_many(struct db *db, const struct db_done *d, size_t n, bool leased,
                           int64_t *taken, struct pawl_error *e) PAWL_MUST_USE;
+
+/* pg_said.c */
+enum pawl_rc pg_fence_unsaid(struct db *db, const struct job *job, bool *ok,
+                             struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_said(struct db *db, const struct job *job, struct arena *a, struct said *out,
+                     bool *yes, struct pawl_error *e) PAWL_MUST_USE;
 
 /* pg_pipe.c */
 enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, int n, const char *const *v,

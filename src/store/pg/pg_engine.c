@@ -96,4 +96,5 @@ const struct db_engine pg_engine = {
     .insert_id = insert_id, .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled,
     .guard = guard, .read_jobs = pg_read_jobs, .done_many = pg_done_many, .check = check,
     .life = pg_life, .still_gone = pg_still_gone, .mover = &pg_mover,
+    .fence_unsaid = pg_fence_unsaid, .said = pg_said,
 };

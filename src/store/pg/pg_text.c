@@ -85,6 +85,10 @@ static const char *const own[PQ_END] = {
     [PQ_READY_ADD] = "INSERT INTO pawl.x_ready (id, task_id, queue_id, rank, run_at_us)"
                      " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],"
                      " $5::bigint[])",
+    [PQ_FENCE_UNSAID] = "DELETE FROM pawl.x_running WHERE job_id = $1 AND lease_id = $2"
+                        " AND said IS NULL",
+    [PQ_SAID] = "SELECT said, said_error, coalesce(said_after_us, 0) FROM pawl.x_running"
+                " WHERE job_id = $1 AND lease_id = $2 AND said IS NOT NULL FOR UPDATE",
     [PQ_DONE_READY] = DONE_ROWS "pawl.x_ready r USING k WHERE r.task_id = k.task"
                       " AND r.queue_id = k.queue AND r.rank = k.rank AND r.run_at_us = k.run_at"
                       " AND r.id = k.id AND r.runs = k.runs RETURNING r.id" DONE_PUT,

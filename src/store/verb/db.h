@@ -86,6 +86,11 @@ struct db_engine {
     enum pawl_rc (*still_gone)(struct db *, const char *id, bool proven, bool *gone,
                                struct pawl_error *);
     const struct db_mover *mover; /* mover.h */
+    /* Both NULL where no handler can say by SQL how its run ended. The fence of a settle that would
+     * not pass over that; and what was said, its text in the arena. */
+    enum pawl_rc (*fence_unsaid)(struct db *, const struct job *, bool *ok, struct pawl_error *);
+    enum pawl_rc (*said)(struct db *, const struct job *, struct arena *, struct said *, bool *yes,
+                         struct pawl_error *);
 };
 
 struct db {

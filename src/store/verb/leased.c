@@ -117,8 +117,18 @@ static enum pawl_rc settle_one(struct db *db, struct settle *s, const struct lan
         }
     }
 
-    if ((rc = db_fence(db, s->job, &ok, e)) != PAWL_OK)
+    const bool ask = s->arena != NULL && !s->heeded && db->engine->said != NULL;
+
+    if ((rc = (ask ? db->engine->fence_unsaid : db_fence)(db, s->job, &ok, e)) != PAWL_OK)
         return rc;
+    if (!ok && ask) {
+        bool yes = false;
+
+        if ((rc = db->engine->said(db, s->job, s->arena, &s->said, &yes, e)) != PAWL_OK || yes) {
+            *result = SETTLE_SAID;
+            return rc;
+        }
+    }
     if (!ok) {
         if ((rc = was_mine(db, s->job, &ok, e)) != PAWL_OK)
             return rc;

@@ -124,8 +124,9 @@ enum pawl_rc reap_place(struct reaper *r, struct job *job, int64_t task_id, enum
         (rc = job_terms(r, job, e)) != PAWL_OK)
         return rc;
     f.outcome = how;
-    f.error = r->why;
-    f.error_bytes = strlen(r->why);
+    f.error = r->said == NULL ? r->why : r->said->error;
+    f.error_bytes = f.error != NULL ? strlen(f.error) : 0;
+    f.retry_after_us = r->said != NULL ? r->said->after_us : 0;
     const struct casualty c = { .job = job, .policy = &policy, .task = name,
         .charged = how == OUT_LOST,
                                 .why = r->why, .signal = r->signal };
@@ -142,8 +143,13 @@ enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, e
                            struct pawl_error *e)
 {
     struct query *q = NULL;
+    struct said said;
+    bool yes = false;
     enum pawl_rc rc;
 
+    if (r->db->engine->said != NULL &&
+        (rc = r->db->engine->said(r->db, job, &r->a, &said, &yes, e)) != PAWL_OK)
+        return rc;
     if ((rc = db_q(r->db, Q_FENCE, &q, e)) != PAWL_OK)
         return rc;
     q_int(q, 1, job->id);
@@ -153,7 +159,10 @@ enum pawl_rc reap_put_back(struct reaper *r, struct job *job, int64_t task_id, e
     /* The attempt row that follows is ours. Under the old lease it would tell the owner, should it
      * wake and settle, that its own settle had been committed before. */
     env_bytes(r->db->env, job->lease_id, sizeof job->lease_id);
-    return reap_place(r, job, task_id, how, e);
+    r->said = yes ? &said : NULL; /* its run was over, by its own word, before anybody died */
+    rc = reap_place(r, job, task_id, yes ? said.outcome : how, e);
+    r->said = NULL;
+    return rc;
 }
 
 enum outcome reap_shared(const struct job *job)

@@ -17,6 +17,7 @@ struct reaper {
     const char *worker;
     int signal, exit_code;   /* of the process; -1: unknown */
     bool timeout;            /* the one in hand was killed at its hard limit */
+    const struct said *said; /* the handler's own word on the job that is put back; NULL: none */
 };
 
 /* Put a job whose row was taken where the rules say, as OUT_LOST, OUT_SUSPECT or OUT_RELEASED. */
