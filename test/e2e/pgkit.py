@@ -112,10 +112,14 @@ class PsqlSession:
 
     def __init__(self, server, database, user=SUPERUSER):
         self.process = subprocess.Popen(
-            ["stdbuf", "-oL", "psql", "-X", "-q", "-t", "--csv", "-h", server.dir, "-U", user,
-             "-d", database, "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never"],
+            ["stdbuf", "-oL", "psql", "-X", "-q", "-t", "--csv", "-h", server.dir, "-p",
+             str(getattr(server, "port", 5432)), "-U", user, "-d", database,
+             "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=clean_env())
+        self.settle_in()
+
+    def settle_in(self):
         self.run("SET client_min_messages = warning")
         self.pid = self.run("SELECT pg_backend_pid()")[0][0]
 

@@ -2,6 +2,9 @@
 /* fx_pg.c - the PostgreSQL kind of store: a database of its own per test, on the private server
  * whose socket directory is $PAWL_TEST_PG (test/run.py starts it).
  *
+ * $PAWL_TEST_PG_POOL: where a pooler listens ("/directory&port=6432"): the stores are opened
+ * through it, everything else is done on the server itself (test/e2e/test_pg_pool.py).
+ *
  * Foreign SQL is written once, as for SQLite: names of Pawl's are looked up in its schema. */
 #include <libpq-fe.h>
 #include <stdatomic.h>
@@ -52,12 +55,23 @@ static void place(struct fx *f)
     static atomic_int n;
     const unsigned long long now = (unsigned long long)env_real()->mono_us(NULL);
     const int k = atomic_fetch_add(&n, 1);
+    const char *pool = getenv("PAWL_TEST_PG_POOL");
 
     setenv("PAWL_RUNTIME_DIR", f->dir, 1);
     snprintf(f->url, sizeof f->url, "postgresql://%s@/t%ld_%d_%llx?host=%s", user(),
-             (long)getpid(), k, now, server());
+             (long)getpid(), k, now, pool != NULL ? pool : server());
     snprintf(sql, sizeof sql, "CREATE DATABASE t%ld_%d_%llx", (long)getpid(), k, now);
     admin(sql);
+}
+
+/* The server itself. */
+static PGconn *direct(const struct fx *f)
+{
+    char conn[400], name[64];
+
+    name_of(f, name, sizeof name);
+    snprintf(conn, sizeof conn, "host=%s user=%s dbname=%s", server(), user(), name);
+    return PQconnectdb(conn);
 }
 
 /* The door of these tests, which are written for SQLite's, over the function that is the door. */
@@ -80,7 +94,7 @@ static void make_door(struct fx *f, const char *sql)
     PGconn *c = f->foreign;
 
     if (strstr(sql, "pawl_enqueue") == NULL || strstr(sql, "pawl_enqueued") != NULL) return;
-    if (PQtransactionStatus(c) == PQTRANS_INTRANS) c = PQconnectdb(f->url);
+    if (PQtransactionStatus(c) == PQTRANS_INTRANS) c = direct(f);
     PGresult *r = PQexec(c, "SELECT to_regclass('pawl_enqueue') IS NULL");
     if (PQntuples(r) == 1 && *PQgetvalue(r, 0, 0) == 't') {
         PQclear(r);
@@ -102,7 +116,7 @@ static PGconn *foreign(struct fx *f)
     PGconn *c = f->foreign;
 
     if (c != NULL) return c;
-    c = PQconnectdb(f->url);
+    c = direct(f);
     ck_assert_msg(PQstatus(c) == CONNECTION_OK, "%s", PQerrorMessage(c));
     PQsetNoticeProcessor(c, nothing, NULL);
     f->foreign = c;

@@ -58,9 +58,15 @@ struct pg {
     int64_t wrote_n;            /* rows written on this connection */
     char state[6];              /* SQLSTATE of the last error */
     char backend_start[48];     /* of the server's process that serves us */
+    bool pooled;                /* a pooler is in between: nothing of a session lasts (pg_pool.c) */
+    bool pool_seen;             /* a statement that was prepared was not there */
+    char *setup;                /* pooled: on_connect, for every transaction; NULL: none */
+    bool by_keys;               /* transactions are to read by keys (prune) */
+    int tx_pid; int64_t tx_start_us; /* pooled: what names the transaction that is open */
     int doubt_pid; char doubt_start[48]; /* of one that was left in a COMMIT; 0: none */
     bool unconfirmed;           /* a standby may not have a commit of ours (pg_ha.c) */
     bool connected; int64_t again_us; /* we were; monotonic: when we were again, 0: never lost */
+    int64_t doubt_start_us;     /* pooled: when that transaction began; 0: not pooled */
     bool listens;               /* somebody waits by pg_wake_fd */
     int poll_fd;                /* the wake file's watch, and the connection; -1: none */
     int64_t told_us, looked_us; /* monotonic: when we last notified, and looked unasked */
@@ -83,7 +89,8 @@ enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const cha
 int pg_native(const char *state);
 enum pawl_rc pg_rc_of(const char *state);
 /* Wait for the result of what was sent; at most the last of several. NULL: the connection is
- * broken, or did not answer in time, and is closed. */
+ * broken, or did not answer in time, and is closed. It is closed, too, when the answer is an error
+ * behind which nothing came. */
 PGresult *pg_wait(struct pg *pg, int64_t until_us);
 /* Until an answer can be read without waiting. false: broken, or too late. */
 bool pg_idle(struct pg *pg, int64_t until_us);
@@ -101,6 +108,19 @@ void pg_one_line(char *out, size_t n, const char *said); /* of what libpq says *
 void pg_left(struct pg *pg);                /* what is about to be closed: was it at work? */
 void pg_hear(struct pg *pg);                /* notices: sets unconfirmed */
 enum pawl_rc pg_confirm(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* and clears it */
+enum pawl_rc pg_ask_clock(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+/* Is a commit of this session on disk when it was answered? STORE: not so */
+enum pawl_rc pg_durable(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+
+/* pg_pool.c */
+/* BEGIN ..., with what the transaction needs to be set. */
+enum pawl_rc pg_open_tx(struct pg *pg, const char *begin, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_ask_who(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* sets pooled */
+enum pawl_rc pg_pool_try(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+void pg_doubt(struct pg *pg, int pid);      /* a COMMIT of that process has no answer */
+enum pawl_rc pg_await_other(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* its end */
+/* What in a user's statement outlives its transaction, in words; NULL: nothing. */
+const char *pg_session_use(const char *sql);
 
 /* pg_text.c: SQL as the verbs write it, as PostgreSQL takes it. false: out of memory */
 bool pg_translate(const char *sql, struct pg_query *q);
@@ -136,8 +156,12 @@ enum pawl_rc pg_said(struct db *db, const struct job *job, struct arena *a, stru
                      bool *yes, struct pawl_error *e) PAWL_MUST_USE;
 
 /* pg_pipe.c */
-enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, int n, const char *const *v,
-                          const int *len, const int *fmt, struct pawl_error *e) PAWL_MUST_USE;
+/* By its name, or "": its text, which the server reads anew. false: it cannot be sent */
+bool pg_send(struct pg *pg, const char *name, const char *text, int n, const char *const *v,
+             const int *len, const int *fmt);
+enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, const char *text, int n,
+                          const char *const *v, const int *len, const int *fmt,
+                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_pipe_end(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
 
 /* pg_tx.c */

@@ -16,7 +16,6 @@
 
 #define VERSION_MIN 140000
 #define GRACE_US 5000000   /* beyond the patience with a lock: then the connection is given up */
-#define DOUBT_US 10000000  /* for the end of a backend whose commit is in doubt */
 #define TICK_US 20000      /* a user's statement: how often its time limit is looked at */
 
 static int64_t mono(const struct pg *pg)
@@ -47,6 +46,11 @@ static bool in_class(const char *state, const char *class)
     return strncmp(state, class, strlen(class)) == 0;
 }
 
+static bool lost_statement(const char *state)
+{
+    return in_class(state, "26") || strcmp(state, "42P05") == 0;
+}
+
 enum pawl_rc pg_rc_of(const char *state)
 {
     if (in_class(state, "40") || in_class(state, "55P03") || in_class(state, "57014"))
@@ -54,7 +58,7 @@ enum pawl_rc pg_rc_of(const char *state)
     if (in_class(state, "53100"))
         return PAWL_FULL;
     if (in_class(state, "08") || in_class(state, "57P") || in_class(state, "53") ||
-        in_class(state, "26") || /* our statements were thrown away: a new connection has them */
+        lost_statement(state) || /* the new connection does without */
         in_class(state, "25006")) /* it was made a standby: another one takes writes, or will */
         return PAWL_IO;
     if (in_class(state, "42501") || in_class(state, "28"))
@@ -79,8 +83,10 @@ enum pawl_rc pg_fail(struct pg *pg, PGresult *r, struct pawl_error *e, const cha
     const enum pawl_rc rc = pg_rc_of(pg->state);
     pawl_fail_native(e, rc, pg_native(pg->state), "%s: %s (SQLSTATE %s)", what, msg, pg->state);
     PQclear(r);
+    /* A prepared statement is not there, or already: who answers is not who prepared it. */
+    pg->pool_seen = pg->pool_seen || lost_statement(pg->state);
     /* A user's statement (what is "") may be refused as one that writes for reasons of its own. */
-    if (pg->c != NULL && (PQstatus(pg->c) != CONNECTION_OK || in_class(pg->state, "26") ||
+    if (pg->c != NULL && (PQstatus(pg->c) != CONNECTION_OK || lost_statement(pg->state) ||
                           (in_class(pg->state, "25006") && *what != '\0')))
         pg_disconnect(pg);
     return rc;
@@ -144,8 +150,10 @@ PGresult *pg_wait(struct pg *pg, int64_t until_us)
         return NULL;
     for (;;) {
         if (!pg_idle(pg, until_us)) {
-            PQclear(got);
             pg_disconnect(pg);
+            if (PQresultStatus(got) == PGRES_FATAL_ERROR)
+                return got; /* why the server, or a pooler, has closed it */
+            PQclear(got);
             return NULL;
         }
         if ((r = PQgetResult(pg->c)) == NULL)
@@ -196,7 +204,7 @@ static int64_t own_boot(void *ctx) { (void)ctx; return env_real()->boot_us(env_r
 static uint64_t own_random(void *ctx) { (void)ctx; return env_real()->random(env_real()->ctx); }
 
 /* Half of the way there and back is taken for the way back. */
-static enum pawl_rc ask_clock(struct pg *pg, struct pawl_error *e)
+enum pawl_rc pg_ask_clock(struct pg *pg, struct pawl_error *e)
 {
     const int64_t before = own_mono(NULL);
     PGresult *r = NULL;
@@ -221,12 +229,21 @@ void pg_clock_init(struct pg *pg)
 
 enum pawl_rc pg_clock_again(struct pg *pg, struct pawl_error *e)
 {
-    return own_mono(NULL) - pg->clock_at_us < 60000000 ? PAWL_OK : ask_clock(pg, e);
+    enum pawl_rc rc;
+
+    if (own_mono(NULL) - pg->clock_at_us < 60000000)
+        return PAWL_OK;
+    if (!pg->pooled)
+        return pg_ask_clock(pg, e);
+    /* Inside a transaction: the wait for a connection of the pool is not the way there and back. */
+    if ((rc = pg_exec(pg, "BEGIN", e)) == PAWL_OK && (rc = pg_ask_clock(pg, e)) == PAWL_OK)
+        rc = pg_exec(pg, "ROLLBACK", e);
+    return rc;
 }
 
 /* --- opening --- */
 
-static enum pawl_rc durable(struct pg *pg, struct pawl_error *e)
+enum pawl_rc pg_durable(struct pg *pg, struct pawl_error *e)
 {
     PGresult *r = NULL;
     bool off;
@@ -265,7 +282,7 @@ static enum pawl_rc settings(struct pg *pg, struct pawl_error *e)
         if ((rc = pg_exec(pg, pg->on_connect[i], e)) != PAWL_OK)
             return pawl_wrap(e, "on_connect \"%.60s\"", pg->on_connect[i]);
     /* on_connect is the user's: what durability rests on is read back after it. */
-    return durable(pg, e);
+    return pg_durable(pg, e);
 }
 
 static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
@@ -290,8 +307,12 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
         const bool denied = strstr(msg, "authentication failed") != NULL ||
                             strstr(msg, "permission denied") != NULL;
         const bool none = strstr(msg, "does not exist") != NULL;
-        return pawl_fail(e, denied ? PAWL_DENIED : none ? PAWL_NOSTORE : PAWL_IO,
-                         "cannot connect to PostgreSQL: %s", msg);
+        const bool refused = strstr(msg, "unsupported startup parameter") != NULL;
+        return pawl_fail(e, denied ? PAWL_DENIED : none ? PAWL_NOSTORE
+                                   : refused ? PAWL_CONFIG : PAWL_IO,
+                         "cannot connect to PostgreSQL: %s%s", msg, refused ?
+                         ": the pooler does not pass it on: take it out of the URL (and PGOPTIONS),"
+                         " or set ignore_startup_parameters in pgbouncer.ini" : "");
     }
     pg_hear(pg);
     if (PQserverVersion(pg->c) < VERSION_MIN) {
@@ -308,63 +329,6 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
     return PAWL_OK;
 }
 
-/* Is the backend that was left in the middle of a COMMIT still at it? What it does is not to be
- * seen before it has ended: then, and not before, reading tells whether it committed. */
-#define END_IT "CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid)" \
-    " ELSE true END" /* who waits for a standby: ended, it would be seen though none has it */
-static enum pawl_rc other_gone(struct pg *pg, bool end_it, bool *gone, struct pawl_error *e)
-{
-    char sql[384];
-    PGresult *r = NULL;
-
-    snprintf(sql, sizeof sql, "SELECT count(%s) FROM pg_stat_activity WHERE pid = %d AND"
-             " backend_start = '%s'", end_it ? END_IT : "*", pg->doubt_pid, pg->doubt_start);
-    if (PQsendQuery(pg->c, sql) == 1)
-        r = pg_wait(pg, pg_until(pg));
-    if (PQresultStatus(r) != PGRES_TUPLES_OK)
-        return pg_fail(pg, r, e, "store: a commit in doubt");
-    *gone = strcmp(PQgetvalue(r, 0, 0), "0") == 0;
-    PQclear(r);
-    return PAWL_OK;
-}
-
-static enum pawl_rc await_other(struct pg *pg, struct pawl_error *e)
-{
-    const int64_t until = mono(pg) + DOUBT_US;
-    bool gone = false;
-    enum pawl_rc rc = PAWL_OK;
-
-    for (int i = 0; pg->doubt_pid != 0 && rc == PAWL_OK && !gone; i++) {
-        struct timespec nap = { .tv_nsec = 20000000 };
-
-        if ((rc = other_gone(pg, i == 10, &gone, e)) != PAWL_OK || gone)
-            break;
-        if (mono(pg) >= until)
-            return pawl_fail(e, PAWL_IO, "the server has not ended a commit of this process yet:"
-                             " whether it happened cannot be told");
-        nanosleep(&nap, NULL);
-    }
-    if (rc == PAWL_OK)
-        pg->doubt_pid = 0;
-    return rc;
-}
-
-/* Who we are, should a commit have to be looked for. */
-static enum pawl_rc note_backend(struct pg *pg, struct pawl_error *e)
-{
-    PGresult *r = NULL;
-
-    if (PQsendQuery(pg->c, "SELECT backend_start FROM pg_stat_activity WHERE pid ="
-                    " pg_backend_pid()") == 1)
-        r = pg_wait(pg, pg_until(pg));
-    if (PQresultStatus(r) != PGRES_TUPLES_OK)
-        return pg_fail(pg, r, e, "store: who we are");
-    snprintf(pg->backend_start, sizeof pg->backend_start, "%s",
-             PQntuples(r) == 1 ? PQgetvalue(r, 0, 0) : "");
-    PQclear(r);
-    return PAWL_OK;
-}
-
 enum pawl_rc pg_connect(struct pg *pg, bool any_schema, struct pawl_error *e)
 {
     enum pawl_rc rc;
@@ -372,8 +336,10 @@ enum pawl_rc pg_connect(struct pg *pg, bool any_schema, struct pawl_error *e)
     assert(pg->c == NULL && !pg->d.in_tx);
     if ((rc = open_it(pg, e)) != PAWL_OK)
         return rc;
-    if ((rc = settings(pg, e)) == PAWL_OK && (rc = await_other(pg, e)) == PAWL_OK &&
-        (rc = note_backend(pg, e)) == PAWL_OK && (rc = ask_clock(pg, e)) == PAWL_OK && !any_schema)
+    if ((rc = pg_ask_who(pg, e)) == PAWL_OK)
+        rc = pg->pooled ? pg_pool_try(pg, e) : settings(pg, e);
+    if (rc == PAWL_OK && (rc = pg_await_other(pg, e)) == PAWL_OK &&
+        (pg->pooled || (rc = pg_ask_clock(pg, e)) == PAWL_OK) && !any_schema)
         rc = pg_version_check(pg, e);
     if (rc == PAWL_OK && !any_schema)
         rc = pg_confirm(pg, e);

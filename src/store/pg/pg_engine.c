@@ -30,7 +30,7 @@ static bool alive(struct db *db)
 
 static enum pawl_rc snapshot(struct db *db, struct pawl_error *e)
 {
-    return pg_exec(pg_from(db), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", e);
+    return pg_open_tx(pg_from(db), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", e);
 }
 
 static void snapshot_end(struct db *db)

@@ -48,11 +48,8 @@ void pg_one_line(char *out, size_t n, const char *said)
  * way is ended by our next connection, or its locks would keep us from our own jobs. */
 void pg_left(struct pg *pg)
 {
-    if (pg->c != NULL && pg->doubt_pid == 0 && pg->backend_start[0] != '\0' &&
-        PQtransactionStatus(pg->c) != PQTRANS_IDLE) {
-        pg->doubt_pid = PQbackendPID(pg->c);
-        memcpy(pg->doubt_start, pg->backend_start, sizeof pg->doubt_start);
-    }
+    if (pg->c != NULL && PQtransactionStatus(pg->c) != PQTRANS_IDLE)
+        pg_doubt(pg, PQbackendPID(pg->c));
     pg->backend_start[0] = '\0';
 }
 
@@ -81,8 +78,12 @@ enum pawl_rc pg_confirm(struct pg *pg, struct pawl_error *e)
     if (!pg->unconfirmed)
         return PAWL_OK;
     pg->unconfirmed = false;
-    rc = pg_exec(pg, "INSERT INTO pawl.x_counter AS c (name, value) VALUES ('probes', 1)"
-                 " ON CONFLICT (name) DO UPDATE SET value = c.value + 1", e);
+    rc = pg->pooled ? pg_open_tx(pg, "BEGIN", e) : PAWL_OK; /* as durable as the others */
+    if (rc == PAWL_OK)
+        rc = pg_exec(pg, "INSERT INTO pawl.x_counter AS c (name, value) VALUES ('probes', 1)"
+                     " ON CONFLICT (name) DO UPDATE SET value = c.value + 1", e);
+    if (rc == PAWL_OK && pg->pooled)
+        rc = pg_exec(pg, "COMMIT", e);
     if (rc == PAWL_OK && pg->unconfirmed)
         rc = pawl_fail(e, PAWL_IO, "its wait was cancelled");
     if (rc == PAWL_OK)

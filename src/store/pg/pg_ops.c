@@ -26,6 +26,7 @@ static void op_free(struct pg *pg)
     for (size_t i = 0; i < pg->on_connect_n; i++)
         free(pg->on_connect[i]);
     free(pg->on_connect);
+    free(pg->setup);
     free(pg->url);
     store_disown(&pg->d.base);
     free(pg);
@@ -120,23 +121,18 @@ static bool op_intact(struct store *st)
 
 /* Duplicates that the SQL door counted in rows of their own become one; no lock if there are
  * none. */
-#define BY_KEYS "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 #define FOLD_SQL "SELECT pawl.x_fold_counters() WHERE EXISTS (SELECT 1 FROM pawl.x_counter WHERE" \
     " name >= 'duplicates+' AND name < 'duplicates,')"
 
 static enum pawl_rc op_prune(struct store *st, const struct pawl_prune_opts *how,
                              struct pawl_pruned *out, struct pawl_error *e)
 {
-    struct pawl_error ignored;
     enum pawl_rc rc = db_ready(db_of(st), e);
 
-    /* Each step is a look at few rows by their keys. A plan that reads whole tables instead, for
-     * want of statistics, would do so once per batch. */
-    if (rc == PAWL_OK && (rc = pg_exec(pg_of(st), BY_KEYS, e)) == PAWL_OK)
+    pg_of(st)->by_keys = true;
+    if (rc == PAWL_OK)
         rc = db_prune(st, how, out, e);
-    if (pg_of(st)->c != NULL && pg_exec(pg_of(st), "RESET enable_hashjoin; RESET enable_mergejoin;"
-                                        " RESET enable_seqscan", &ignored) != PAWL_OK)
-        pg_disconnect(pg_of(st));
+    pg_of(st)->by_keys = false;
     return rc != PAWL_OK || how->dry_run ? rc
                                          : pg_exec(pg_of(st), FOLD_SQL, e);
 }

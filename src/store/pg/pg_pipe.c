@@ -10,15 +10,23 @@
 #include "base/err.h"
 #include "store/pg/pg.h"
 
-enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, int n, const char *const *v,
-                          const int *len, const int *fmt, struct pawl_error *e)
+bool pg_send(struct pg *pg, const char *name, const char *text, int n, const char *const *v,
+             const int *len, const int *fmt)
+{
+    return (*name != '\0' ? PQsendQueryPrepared(pg->c, name, n, v, len, fmt, 0)
+                          : PQsendQueryParams(pg->c, text, n, NULL, v, len, fmt, 0)) == 1;
+}
+
+enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, const char *text, int n,
+                          const char *const *v, const int *len, const int *fmt,
+                          struct pawl_error *e)
 {
     const int64_t limit_us = pg->deadline_us != 0 ? pg->deadline_us : pg_until(pg);
 
     if (!pg->piped && PQenterPipelineMode(pg->c) != 1)
         return pg_fail(pg, NULL, e, "store: pipeline");
     pg->piped = true;
-    if (PQsendQueryPrepared(pg->c, name, n, v, len, fmt, 0) != 1 || PQflush(pg->c) < 0 ||
+    if (!pg_send(pg, name, text, n, v, len, fmt) || PQflush(pg->c) < 0 ||
         PQconsumeInput(pg->c) != 1)
         return pg_fail(pg, NULL, e, "store: pipeline");
     pg->piped_n++;

@@ -199,7 +199,7 @@ enum pawl_rc pg_named(struct db *db, int id, struct query **out, struct pawl_err
         return rc;
     if (pg->c == NULL)
         return pg_fail(pg, NULL, e, "store");
-    if (q->name[0] != '\0')
+    if (q->name[0] != '\0' || pg->pooled)
         return PAWL_OK;
     snprintf(q->name, sizeof q->name, "pawl_%d", id);
     PGresult *r = NULL;
@@ -232,17 +232,14 @@ enum pawl_rc pg_prepare(struct db *db, const char *sql, struct query **out, stru
 
 static enum pawl_rc execute(struct pg *pg, struct pg_query *q, struct pawl_error *e)
 {
-    int sent = 0;
+    bool sent;
 
     pg->sent_n++;
 
     if (pg->c == NULL)
         return pg_fail(pg, NULL, e, "store");
-    if (q->name[0] != '\0')
-        sent = PQsendQueryPrepared(pg->c, q->name, q->params, q->v, q->len, q->fmt, 0);
-    else
-        sent = PQsendQueryParams(pg->c, q->text, q->params, NULL, q->v, q->len, q->fmt, 0);
-    q->r = sent == 1 ? pg_wait(pg, pg_until(pg)) : NULL;
+    sent = pg_send(pg, q->name, q->text, q->params, q->v, q->len, q->fmt);
+    q->r = sent ? pg_wait(pg, pg_until(pg)) : NULL;
     q->row = -1;
     const ExecStatusType s = PQresultStatus(q->r);
     if (s != PGRES_TUPLES_OK && s != PGRES_COMMAND_OK) {

@@ -24,7 +24,8 @@ struct store_stmt {
     struct pg *pg;
     char *text;                 /* with $n for each name */
     char *names[NAMES_MAX]; int names_n;
-    char name[24];              /* prepared as; "": not on this connection */
+    char name[24];              /* prepared as; pooled: without a name */
+    bool there;                 /* the server, over this connection, knows it or has tried it */
     PGresult *r;                /* of a query whose rows are handed out */
     struct sql_value *col; int col_n;
     struct store_stmt *next;
@@ -158,24 +159,37 @@ static enum pawl_rc on_server(struct store_stmt *s, struct pawl_error *e)
 {
     static unsigned n;
     struct pg *pg = s->pg;
+    struct pawl_error ignored;
     PGresult *r = NULL;
     enum pawl_rc rc;
 
     if (pg->c == NULL && (rc = db_ready(&pg->d, e)) != PAWL_OK)
         return rc;
-    if (s->name[0] != '\0')
+    if (s->there)
         return PAWL_OK;
     if ((rc = pg_pipe_end(pg, e)) != PAWL_OK)
         return rc;
-    snprintf(s->name, sizeof s->name, "pawl_user_%u", n++);
+    const char *keeps = pg->pooled ? pg_session_use(s->text) : NULL;
+    if (keeps != NULL)
+        return pawl_fail(e, PAWL_CONFIG, "behind a pooler a handler's statement may not use %s",
+                         keeps);
+    s->name[0] = '\0';
+    if (!pg->pooled)
+        snprintf(s->name, sizeof s->name, "pawl_user_%u", n++);
+    /* Pooled: with the settings that it will run with. */
+    const bool alone = pg->pooled && PQtransactionStatus(pg->c) == PQTRANS_IDLE;
+    if (alone && (rc = pg_open_tx(pg, "BEGIN READ ONLY", e)) != PAWL_OK)
+        return rc;
     if (PQsendPrepare(pg->c, s->name, s->text, 0, NULL) == 1)
         r = pg_wait(pg, pg_until(pg));
-    if (PQresultStatus(r) == PGRES_COMMAND_OK) {
+    s->there = PQresultStatus(r) == PGRES_COMMAND_OK;
+    if (s->there)
         PQclear(r);
-        return PAWL_OK;
-    }
-    s->name[0] = '\0';
-    return pg_sql_failed(pg, r, e);
+    else
+        rc = pg_sql_failed(pg, r, e);
+    if (alone && pg->c != NULL && pg_exec(pg, "ROLLBACK", &ignored) != PAWL_OK)
+        pg_disconnect(pg);
+    return rc;
 }
 
 static void stmt_free(struct store_stmt **p)
@@ -201,7 +215,7 @@ static void stmt_free(struct store_stmt **p)
 void pg_stmt_forget(struct pg *pg)
 {
     for (struct store_stmt *s = pg->user; s != NULL; s = s->next)
-        s->name[0] = '\0';
+        s->there = false;
 }
 
 enum pawl_rc pg_stmt_prepare(struct store *st, const char *text, struct store_stmt **out,
@@ -287,13 +301,13 @@ static enum pawl_rc execute(struct store_stmt *s, const struct sql_value *v, siz
         return rc;
     if ((rc = bind_all(s, &b, v, n, e)) == PAWL_OK && out == NULL) {
         pg->d.wrote_unseen = true;
-        rc = pg_pipe_send(pg, s->name, s->names_n, b.v, b.len, b.fmt, e);
+        rc = pg_pipe_send(pg, s->name, s->text, s->names_n, b.v, b.len, b.fmt, e);
     } else if (rc == PAWL_OK) {
         *out = NULL;
         pg->d.wrote_unseen = true; /* a function may write what no count tells */
         pg->timed_out = false;
         pg->watched = true;
-        if (PQsendQueryPrepared(pg->c, s->name, s->names_n, b.v, b.len, b.fmt, 0) == 1)
+        if (pg_send(pg, s->name, s->text, s->names_n, b.v, b.len, b.fmt))
             *out = pg_wait(pg, INT64_MAX / 2);
         pg->watched = false;
         const ExecStatusType status = PQresultStatus(*out);
@@ -435,7 +449,7 @@ enum pawl_rc pg_stmt_query(struct store *st, struct store_stmt *s, const struct 
     s->r = NULL;
     const bool outside = !pg->d.in_tx; /* the server sees to it that nothing is written there */
     if (outside && ((rc = db_ready(&pg->d, e)) != PAWL_OK ||
-                    (rc = pg_exec(pg, "BEGIN READ ONLY", e)) != PAWL_OK))
+                    (rc = pg_open_tx(pg, "BEGIN READ ONLY", e)) != PAWL_OK))
         return rc;
     rc = execute(s, v, n, &s->r, e);
     if (outside) {

@@ -27,15 +27,7 @@ static enum pawl_rc try_begin(struct pg *pg, struct pawl_error *e)
 
     if (pg->c == NULL && (rc = pg_connect(pg, false, e)) != PAWL_OK)
         return rc;
-    if (pg->wait_us != pg->wait_set_us) {
-        char sql[64];
-
-        snprintf(sql, sizeof sql, "SET lock_timeout = %lld", (long long)(pg->wait_us / 1000));
-        if ((rc = pg_exec(pg, sql, e)) != PAWL_OK)
-            return rc;
-        pg->wait_set_us = pg->wait_us;
-    }
-    rc = pg_exec(pg, BEGIN_SQL, e);
+    rc = pg_open_tx(pg, BEGIN_SQL, e);
     if (rc == PAWL_OK || strcmp(pg->state, "0A000") != 0)
         return rc;
     pg_disconnect(pg); /* the URL says that any server will do, or a proxy has changed it */
@@ -65,10 +57,7 @@ static enum pawl_rc in_doubt(struct pg *pg, int pid, struct pawl_error *e)
 {
     struct pawl_error ignored;
 
-    if (pg->doubt_pid == 0 && pid != 0 && pg->backend_start[0] != '\0') {
-        pg->doubt_pid = pid;
-        memcpy(pg->doubt_start, pg->backend_start, sizeof pg->doubt_start);
-    }
+    pg_doubt(pg, pid);
     pg_disconnect(pg);
     pg->unconfirmed = true;
     if (pg_connect(pg, false, &ignored) != PAWL_OK)

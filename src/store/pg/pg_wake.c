@@ -72,10 +72,10 @@ bool pg_changed(struct store *st)
 
 void pg_listen(struct pg *pg)
 {
-    struct pawl_error ignored; /* behind a proxy that pools transactions it cannot be had */
+    struct pawl_error ignored; /* who does not hear it looks within a second */
     struct epoll_event ev = { .events = EPOLLIN };
 
-    if (!pg->listens || pg->c == NULL || pg->d.in_tx)
+    if (!pg->listens || pg->pooled || pg->c == NULL || pg->d.in_tx)
         return;
     if (pg_exec(pg, "LISTEN pawl", &ignored) == PAWL_OK && pg->poll_fd >= 0)
         (void)epoll_ctl(pg->poll_fd, EPOLL_CTL_ADD, PQsocket(pg->c), &ev);

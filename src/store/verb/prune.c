@@ -259,11 +259,15 @@ static enum pawl_rc prune_batch(struct db *db, const struct pawl_prune_opts *how
 
     if (b.roots == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if ((rc = read_batch(db, how, *after, room, &a, &b, e)) != PAWL_OK)
+    if ((rc = db_snapshot(db, e)) != PAWL_OK)
         goto out;
+    rc = read_batch(db, how, *after, room, &a, &b, e);
     for (int64_t i = 0; how->dry_run && i < b.n && rc == PAWL_OK; i++)
         if (b.roots[i].go)
             rc = count_chain(db, &b.roots[i], out, e);
+    db_snapshot_end(db);
+    if (rc != PAWL_OK)
+        goto out;
     if (!how->dry_run && b.gone > 0)
         rc = remove_batch(db, how, *after, room, &a, &b, out, e);
     if (b.n > 0)
@@ -284,13 +288,16 @@ static enum pawl_rc finds(struct db *db, const char *sql, int64_t at_us, int64_t
     enum pawl_rc rc;
 
     *n = 0;
-    if ((rc = db_prepare(db, sql, &q, e)) != PAWL_OK)
+    if ((rc = db_snapshot(db, e)) != PAWL_OK)
         return rc;
-    q_int(q, 1, at_us);
-    q_int(q, 2, limit);
-    if ((rc = db_row(db, q, &row, e)) == PAWL_OK && row)
-        *n = q_i64(q, 0);
+    if ((rc = db_prepare(db, sql, &q, e)) == PAWL_OK) {
+        q_int(q, 1, at_us);
+        q_int(q, 2, limit);
+        if ((rc = db_row(db, q, &row, e)) == PAWL_OK && row)
+            *n = q_i64(q, 0);
+    }
     q_free(q);
+    db_snapshot_end(db);
     return rc;
 }
 
