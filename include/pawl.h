@@ -318,6 +318,21 @@ typedef bool pawl_finding_fn(void *ctx, const struct pawl_finding *f);
 PAWL_CALL pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *checked,
                      struct pawl_error *e);
 
+/* Something about the store, its machine or its settings that is worth knowing. */
+enum pawl_severity {
+    PAWL_NOTE,     /* so it is; nothing need be done */
+    PAWL_UNSEEN,   /* it could not be looked at: this role, or this process, may not */
+    PAWL_WARNING,  /* somebody should do what fix says */
+    PAWL_DANGER    /* jobs may be lost, or nothing works */
+};
+struct pawl_advice { const char *check; enum pawl_severity severity; const char *what, *fix; };
+typedef bool pawl_advice_fn(void *ctx, const struct pawl_advice *a);
+/* Look at the store, its machine, its settings and its history. Changes nothing.
+ * old_us   what waits, or is held, for longer is worth a word; 0: 15 minutes
+ * looked   out: how many looks were taken; may be NULL */
+PAWL_CALL pawl_doctor(struct pawl *p, int64_t old_us, pawl_advice_fn *fn, void *ctx, int *looked,
+                      struct pawl_error *e);
+
 struct pawl_prune_opts {
     int64_t done_older_us; /* ended longer ago than this; 0: each task's retention. 1: all ended */
     int64_t keys_older_us; /* keys of what goes now: kept so long after its end; 0: key_window */

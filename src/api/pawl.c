@@ -214,6 +214,19 @@ enum pawl_rc pawl_check(struct pawl *p, pawl_finding_fn *fn, void *ctx, int *che
     return api_leave(&p->log, store_check(p->st, fn, ctx, checked ? checked : &unused, e));
 }
 
+enum pawl_rc pawl_doctor(struct pawl *p, int64_t old_us, pawl_advice_fn *fn, void *ctx, int *looked,
+                         struct pawl_error *e)
+{
+    WITH_ERROR(e);
+    int unused = 0;
+    enum pawl_rc rc = api_need_handle(p, e);
+    if (rc != PAWL_OK) return rc;
+    if ((rc = api_need(fn != NULL, e, "the callback is NULL")) != PAWL_OK) return rc;
+    if (old_us < 0) return pawl_fail(e, PAWL_BADARG, "old_us must not be negative");
+    api_enter(&p->log);
+    return api_leave(&p->log, store_doctor(p->st, old_us, fn, ctx, looked ? looked : &unused, e));
+}
+
 enum pawl_rc pawl_prune(struct pawl *p, const struct pawl_prune_opts *how, struct pawl_pruned *out,
                         struct pawl_error *e)
 {

@@ -32,6 +32,7 @@ static const char *const points[] = {
     "copy.table", "copy.arrived.before", "copy.arrived.after", "copy.moved.before",
     "copy.moved.after", "copy.open.before", "copy.open.after", "copy.left.after",
     "prune.batch", "cancel.before", "release.before",
+    "doctor.network", "doctor.disk",       /* the file system is a network's; it is full */
     NULL
 };
 #define POINTS_N (sizeof points / sizeof *points - 1)

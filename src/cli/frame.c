@@ -24,7 +24,7 @@ const struct cli_opt cli_common_opts[] = {
 };
 
 /* Words of the design that this version does not have yet: said plainly, never "did you mean". */
-static const char *const later_verbs[] = {"top", "why", "guarantee", "doctor", "torture", "bench",
+static const char *const later_verbs[] = {"top", "why", "guarantee", "torture", "bench",
                                           "demo", "serve", NULL};
 static const char *const later_opts[] = {"serial", "unless-waiting", "watch", NULL};
 

@@ -93,6 +93,14 @@ enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *
     return st->ops->check(st, fn, ctx, checked, e);
 }
 
+enum pawl_rc store_doctor(struct store *st, int64_t old_us, pawl_advice_fn *fn, void *ctx,
+                          int *looked, struct pawl_error *e)
+{
+    if (!store_is_ours(st))
+        return store_not_ours(st, e);
+    return st->ops->doctor(st, old_us, fn, ctx, looked, e);
+}
+
 enum pawl_rc store_task_declare(struct store *st, const char *name, const struct policy *p,
                                 bool apply, int64_t *id, struct buf *stored, bool *differs,
                                 struct pawl_error *e)

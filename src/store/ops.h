@@ -30,6 +30,8 @@ struct store_ops {
                                 struct pawl_error *);
     enum pawl_rc (*stats)(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
     enum pawl_rc (*check)(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
+    enum pawl_rc (*doctor)(struct store *, int64_t, pawl_advice_fn *, void *, int *,
+                           struct pawl_error *);
     enum pawl_rc (*prune)(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
                           struct pawl_error *);
     enum pawl_rc (*task_declare)(struct store *, const char *, const struct policy *, bool,

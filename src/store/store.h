@@ -81,6 +81,8 @@ enum pawl_rc store_stats(struct store *st, pawl_stat_fn *fn, void *ctx,
                          struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_check(struct store *st, pawl_finding_fn *fn, void *ctx, int *checked,
                          struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc store_doctor(struct store *st, int64_t old_us, pawl_advice_fn *fn, void *ctx,
+                          int *looked, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc store_prune(struct store *st, const struct pawl_prune_opts *how,
                          struct pawl_pruned *out,
                          struct pawl_error *e) PAWL_MUST_USE;

@@ -12,7 +12,7 @@ from pawltest import PAWL, ROOT, PawlTest, strict
 from stores import each_store, no_store, sqlite_alone
 
 VERBS = ("init enqueue work run conf apply jobs job dead cancel run-now pause resume queues stats "
-         "check prune copy debug completion help").split()
+         "check doctor prune copy debug completion help").split()
 LEAVES = [(v,) for v in VERBS if v not in ("dead", "debug", "conf", "completion")] + [
     ("dead", "list"), ("dead", "show"), ("dead", "replay"), ("dead", "discard"), ("dead", "export"),
     ("debug", "lifecycle"), ("debug", "limits"), ("debug", "errors"), ("debug", "failpoints"),
@@ -63,7 +63,7 @@ class Frame(PawlTest):
         self.fails(64, "__runne", says="^((?!__runner).)*$")
 
     def test_words_of_later_versions_are_not_guessed_at(self):
-        for verb in "top", "why", "guarantee", "doctor", "torture", "serve":
+        for verb in "top", "why", "guarantee", "torture", "serve":
             line = self.fails(64, verb, says="not in this version")
             self.assertNotIn("nearest", line)
         for option in "--serial", "--watch", "--unless-waiting":

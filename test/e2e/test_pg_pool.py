@@ -15,6 +15,7 @@ import ckit
 import pgkit
 from pawltest import PAWL
 from poolkit import PORT, Pooler, PoolTest
+from stores import postgres_alone
 
 TIMEOUT = 180
 CONF = """[pawl]
@@ -62,6 +63,7 @@ class Pooled(PoolTest):
         self.check()
 
 
+@postgres_alone
 class Work(Pooled):
     def test_every_kind_of_work_through_two_connections(self):
         ckit.compile_plugin(self.dir, "acts", ckit.ACTS)
@@ -127,6 +129,7 @@ class Work(Pooled):
             self.assertEqual(done.returncode, 0, done.stdout.decode("utf-8", "replace")[-3000:])
 
 
+@postgres_alone
 class Lost(Pooled):
     """Under load. A batch whose commit lost its answer is looked for, not guessed at."""
 
@@ -223,6 +226,7 @@ class Lost(Pooled):
             os.killpg(worker.pid, signal.SIGKILL)
 
 
+@postgres_alone
 class Strangers(Pooled):
     """The other clients of the pool: what they left is not ours, and what is ours is not theirs."""
 
@@ -287,6 +291,7 @@ class Strangers(Pooled):
                    says="options.*ignore_startup_parameters")
 
 
+@postgres_alone
 class Session(Pooled):
     """Session pooling is not told from transaction pooling: it works in the same way."""
     mode = "session"
@@ -299,6 +304,7 @@ class Session(Pooled):
         self.exactly_once(50)
 
 
+@postgres_alone
 class Statement(PoolTest):
     mode = "statement"
 

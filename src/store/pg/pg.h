@@ -171,6 +171,9 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 void pg_rollback(struct db *db);
 extern const struct db_engine pg_engine;    /* pg_engine.c */
 
+/* pg_doctor.c */
+enum pawl_rc pg_doctor(struct doctor *d, struct pawl_error *e) PAWL_MUST_USE;
+
 /* pg_migrate.c */
 enum pawl_rc pg_migrate(struct pg *pg, bool *created, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_version_check(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;

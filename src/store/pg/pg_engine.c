@@ -95,6 +95,7 @@ const struct db_engine pg_engine = {
     .query = pg_q, .prepare = pg_prepare, .run = pg_run, .row = pg_row, .changes = changes,
     .insert_id = insert_id, .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled,
     .guard = guard, .read_jobs = pg_read_jobs, .done_many = pg_done_many, .check = check,
+    .doctor = pg_doctor,
     .life = pg_life, .still_gone = pg_still_gone, .mover = &pg_mover,
     .fence_unsaid = pg_fence_unsaid, .said = pg_said,
 };

@@ -72,6 +72,9 @@ extern const struct db_mover sl_mover;   /* sl_move.c */
 enum pawl_rc sl_engine_check(struct db *db, pawl_finding_fn *fn, void *ctx, int *checked,
                              struct pawl_error *e) PAWL_MUST_USE;
 
+/* sl_doctor.c */
+enum pawl_rc sl_doctor(struct doctor *d, struct pawl_error *e) PAWL_MUST_USE;
+
 /* sl_fork.c: files that were open in the process that forked this one. BADARG: this is one. */
 enum pawl_rc sl_fork_check(dev_t dev, ino_t ino, const char *path,
                            struct pawl_error *e) PAWL_MUST_USE;

@@ -218,6 +218,6 @@ const struct db_engine sl_engine = {
     .alive = alive, .snapshot = snapshot, .snapshot_end = snapshot_end, .query = query,
     .prepare = prepare, .run = run, .row = row, .changes = changes, .insert_id = insert_id,
     .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled, .guard = guard,
-    .check = sl_engine_check, .life = life, .still_gone = still_gone,
+    .check = sl_engine_check, .doctor = sl_doctor, .life = life, .still_gone = still_gone,
     .mover = &sl_mover,
 };

@@ -144,6 +144,7 @@ static const struct store_ops ops = {
     .job = db_job, .attempts = db_attempts, .cancel = db_cancel, .run_now = db_run_now,
     .replay = db_replay, .is_stale = db_is_stale, .discard = db_discard, .pause = db_pause,
     .queues = db_queues, .queue_known = db_queue_known, .stats = db_stats, .check = db_check,
+    .doctor = db_doctor,
     .prune = db_prune,
     .task_declare = db_task_declare, .worker_join = op_join, .worker_attach = db_worker_attach,
     .worker_orderly = db_worker_orderly, .worker_beat = db_worker_beat,

@@ -18,6 +18,7 @@
 
 struct db;
 struct db_mover;
+struct doctor;
 struct query;
 
 /* One statement. Values are bound by number from 1, columns read by number from 0; text and blobs
@@ -79,6 +80,7 @@ struct db_engine {
     enum pawl_rc (*done_many)(struct db *, const struct db_done *, size_t n, bool leased,
                               int64_t *taken, struct pawl_error *);
     enum pawl_rc (*check)(struct db *, pawl_finding_fn *, void *, int *, struct pawl_error *);
+    enum pawl_rc (*doctor)(struct doctor *, struct pawl_error *); /* verb/doctor.h */
     /* A worker that has no file here: MISSING when it has to be taken for gone, ALIVE else. */
     enum side_life (*life)(struct db *, const char *id);
     /* In the transaction that recovers it: is it gone still? It is forgotten then. proven: by
@@ -314,6 +316,7 @@ DB_VERB db_queues(struct store *, pawl_queue_fn *, void *, struct pawl_error *);
 DB_VERB db_queue_known(struct store *, const char *, bool *, char *, size_t, struct pawl_error *);
 DB_VERB db_stats(struct store *, pawl_stat_fn *, void *, struct pawl_error *);
 DB_VERB db_check(struct store *, pawl_finding_fn *, void *, int *, struct pawl_error *);
+DB_VERB db_doctor(struct store *, int64_t, pawl_advice_fn *, void *, int *, struct pawl_error *);
 DB_VERB db_prune(struct store *, const struct pawl_prune_opts *, struct pawl_pruned *,
                  struct pawl_error *);
 DB_VERB db_task_declare(struct store *, const char *, const struct policy *, bool, int64_t *,
