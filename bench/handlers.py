@@ -13,7 +13,7 @@ MODES = [  # name, title, mode, jobs a commit, what bounds it, bar
     ("single", "effect mode in C, one job a commit", "effect", 1, "F", 0.55),
 ]
 CONF = """[pawl]
-db = sqlite:%(db)s
+db = %(db)s
 runners = 1
 
 [task effects]
@@ -37,8 +37,8 @@ def measure(tools, report, o):
 
         def bound(of):
             if of == "F":
-                return tools.ask("disk", raw.dir + "/disk", sized(o, 500, 200, 20))["per_s"]
-            return tools.ask("batch", "pawl", raw.db, many)["per_s"]
+                return raw.flushes(sized(o, 500, 200, 20))["per_s"]
+            return raw.raw(many)["per_s"]
 
         for name, _, mode, batch, of, _ in MODES:
             n = few if of == "F" else many

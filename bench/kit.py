@@ -16,15 +16,15 @@ ARGS_BYTES = 200
 BUSY_S = 5.0              # busy_timeout of every foreign connection
 
 CONF = """[pawl]
-db = sqlite:%(db)s
+db = %(db)s
 concurrency = %(concurrency)d
 
 [task effect]
 sql = INSERT INTO effect(key, n) VALUES (:key, :n)
 
 [task busy]
-sql = WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 500)
-      INSERT INTO effect(key, n) SELECT :key, max(x) FROM c
+sql = INSERT INTO effect(key, n) WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL
+      SELECT x + 1 FROM c WHERE x < 500) SELECT :key, max(x) FROM c
 
 [task spawn]
 exec = %(tiny)s
@@ -57,9 +57,10 @@ def percentile(values, p):
 
 
 class Tools:
-    """The binaries, and the directory that everything happens in."""
+    """The binaries, the engine (engine.py), and the directory that everything happens in."""
 
     def __init__(self, where):
+        self.engine = None
         build = os.environ.get("PAWL_BUILD_DIR") or os.path.join(TOP, "build")
         self.pawl = os.path.abspath(os.environ.get("PAWL_BIN") or os.path.join(build, "pawl"))
         self.dir = os.path.join(build, "bench")
@@ -97,13 +98,13 @@ class Store:
         self.tools = tools
         self.dir = os.path.join(tools.where, name)
         os.makedirs(self.dir)
-        self.db = os.path.join(self.dir, "bench.db")
+        self.db = tools.engine.new_store(self.dir)
         self.stamps = os.path.join(self.dir, "stamps")
         self.conf = os.path.join(self.dir, "pawl.conf")
         self.next = 0                      # number of the next job
         tools.run(tools.pawl, "init", "--db", self.db)
-        self.sql("CREATE TABLE effect (key TEXT PRIMARY KEY, n INTEGER) STRICT, WITHOUT ROWID")
-        self.sql("CREATE TABLE app (id INTEGER PRIMARY KEY, v INTEGER)")
+        for table in tools.engine.tables:
+            self.sql(table)
         with open(self.conf, "w") as f:
             f.write(CONF % {"db": self.db, "concurrency": concurrency, "tiny": tools.tiny,
                             "stamps": self.stamps})
@@ -114,7 +115,15 @@ class Store:
             tools.run(tools.pawl, "apply", "-c", conf, "--db", self.db)
 
     def connect(self):
-        return sqlite3.connect(self.db, timeout=BUSY_S, isolation_level=None)
+        return self.tools.engine.connect(self.db)
+
+    def flushes(self, n):
+        """F, on the disk of the store."""
+        return self.tools.ask("disk", self.tools.engine.disk(self.dir), n)
+
+    def raw(self, n):
+        """R: raw rows into Pawl's tables."""
+        return self.tools.engine.raw(self.tools, self.db, n)
 
     def hold(self):
         """A connection to be kept open: the last one to close would throw the log away, and the

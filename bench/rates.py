@@ -9,7 +9,7 @@ CROWD = 16
 def crowds(tools, store, raw, o, note):
     """Enqueue from one process and from many at once, between two looks at F."""
     def flushes():
-        return tools.ask("disk", raw.dir + "/disk", sized(o, 300, 200, 20))["per_s"]
+        return raw.flushes(sized(o, 300, 200, 20))["per_s"]
     for n in (1, CROWD):
         before = flushes()
         c = tools.ask("crowd", store.db, "later", n, sized(o, 2000, 1000, 50), "keyless")
@@ -37,23 +37,24 @@ def measure(tools, report, o):
         raw = Store(tools, "raw%d" % i)
         held = [store.hold(), raw.hold()]
         path = store.lines("effect", many)
-        f = tools.ask("disk", raw.dir + "/disk", sized(o, 800, 300, 50))
-        r = tools.ask("batch", "pawl", raw.db, many)
+        f = raw.flushes(sized(o, 800, 300, 50))
+        r = raw.raw(many)
         seconds, cpu = store.bulk(path)
         note("F", f["per_s"])
         note("R", r["per_s"], r["cpu_us"])
         note("bulk", many / seconds, cpu * 1e6 / many)
         n, rate, cpu = store.drain()
-        again = tools.ask("batch", "pawl", raw.db, many)
+        again = raw.raw(many)
         note("R", again["per_s"], again["cpu_us"])
         note("effect", rate, cpu * 1e6 / n)
-        lean = tools.ask("batch", "lean", raw.dir + "/lean.db", many)
-        note("lean", lean["per_s"], lean["cpu_us"])
+        if tools.engine.name == "sqlite":
+            lean = tools.ask("batch", "lean", raw.dir + "/lean.db", many)
+            note("lean", lean["per_s"], lean["cpu_us"])
         for kind in ("keyless", "keyed"):
             e = tools.ask("enqueue", store.db, "later", store.next, one, kind, 0)
             note(kind, e["per_s"], e["cpu_us"])
             store.next += one
-            note("F", tools.ask("disk", raw.dir + "/disk", sized(o, 200, 200, 20))["per_s"])
+            note("F", raw.flushes(sized(o, 200, 200, 20))["per_s"])
         crowds(tools, store, raw, o, note)
         for name, by in (("bulk", r["per_s"]), ("effect", (r["per_s"] + again["per_s"]) / 2)):
             note(name + " ratio", got[name][-1] / by)
@@ -74,7 +75,9 @@ def table(report, got, many):
     report.title("Rates (%d jobs, medians of %d turns)" % (many, len(got["bulk"])))
     report.add("F: flushes of 4 KiB (fdatasync)", median(got["F"]), "/s")
     report.add("R: raw batch insert, Pawl's tables", median(got["R"]), "/s", note=cpu("R"))
-    report.add("   raw batch insert, smallest tables", median(got["lean"]), "/s", note=cpu("lean"))
+    if "lean" in got:
+        report.add("   raw batch insert, smallest tables", median(got["lean"]), "/s",
+                   note=cpu("lean"))
     for kind in ("keyless", "keyed"):
         report.add("enqueue, one a call, %s" % kind, median(got[kind]), "/s",
                    median(got[kind + " ratio"]), "F", note=cpu(kind))

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """run.py - `./run bench`: what Pawl does a second, how soon, and with how much, on this machine.
 
-    run.py [--quick|--tiny] [--json] [--only WORD] [--dir DIR] [--writes N] [--keep]
+    run.py [--engine postgres] [--quick|--tiny] [--json] [--only WORD] [--dir DIR] [--writes N]
+           [--keep]
 
 --quick   in less than a minute, with fewer repeats       --only    groups whose name holds WORD
 --json    one JSON object a measure on standard output    --writes  of the foreign program
---dir     where the databases lie (default: beside the build); its file system is measured
+--engine  sqlite or postgres: a private server, in the directory for temporary files
+--dir     where SQLite's databases lie (default: beside the build); its file system is measured
 --tiny    a few of each, to see that it works: the figures mean nothing, no bar is judged
 
 What is compared is measured in turns, in the same run, and the medians of the ratios are given:
@@ -20,16 +22,25 @@ import sys
 import tempfile
 import time
 
+import engine
 import handlers
 import latency
 import pace
+import postgres
 import rates
 import room
 from kit import Failed, Tools, machine, say
 
-GROUPS = [("rates", rates.measure), ("handlers", handlers.measure),
-          ("exec", rates.measure_exec), ("latency", latency.measure),
-          ("idle", room.measure_idle), ("depth", room.measure_depth), ("foreign", pace.measure)]
+GROUPS = {
+    "sqlite": [("rates", rates.measure), ("handlers", handlers.measure),
+               ("exec", rates.measure_exec), ("latency", latency.measure),
+               ("idle", room.measure_idle), ("depth", room.measure_depth),
+               ("foreign", pace.measure)],
+    "postgres": [("rates", postgres.measure), ("exec", rates.measure_exec),
+                 ("latency", latency.measure), ("idle", room.measure_idle),
+                 ("depth", room.measure_depth), ("wake", postgres.measure_wake),
+                 ("held", postgres.measure_held)],
+}
 
 
 class Report:
@@ -63,8 +74,9 @@ def parse(argv):
     p.add_argument("--quick", action="store_true", help="in less than a minute")
     p.add_argument("--tiny", action="store_true", help="to see that it works")
     p.add_argument("--json", action="store_true", help="one JSON object a measure")
-    p.add_argument("--only", default="", metavar="WORD", help="groups: " +
-                   " ".join(name for name, _ in GROUPS))
+    p.add_argument("--engine", default="sqlite", choices=sorted(GROUPS), help="sqlite")
+    p.add_argument("--only", default="", metavar="WORD", help="groups: " + " ".join(
+        sorted({name for groups in GROUPS.values() for name, _ in groups})))
     p.add_argument("--dir", default=None, help="where the databases lie")
     p.add_argument("--writes", type=int, default=0, help="writes of the foreign program")
     p.add_argument("--keep", action="store_true", help="keep the files")
@@ -77,15 +89,15 @@ def head(tools, report):
     say("%s · %s cores of %s, %s, Linux %s, load %s, nice %d" % (
         version, facts["cores"], facts["cpu"], facts["memory"], facts["kernel"], facts["load"],
         facts["nice"]))
-    say("database on %s; WAL, synchronous=FULL (read back by Pawl): a job or an effect that counts "
-        "here\nis on disk. Jobs have 200 bytes of args; the effect is one row under a unique key. "
-        "Ratios are what\ncounts: the two sides of each were measured in turns, on a machine that "
-        "may have been busy." % facts["file_system"])
+    say("database on %s; %s: a job or an effect that counts here\nis on disk. Jobs have 200 bytes "
+        "of args; the effect is one row under a unique key. Ratios are what\ncounts: the two sides "
+        "of each were measured in turns, on a machine that may have been busy."
+        % (facts["file_system"], tools.engine.durability))
     if facts["file_system"] in ("tmpfs", "ramfs"):
         say("WARNING: this file system is memory: give --dir on a disk.")
     if report.as_json:
-        print(json.dumps({"machine": facts, "pawl": version, "synchronous": "FULL",
-                          "journal_mode": "WAL", "args_bytes": 200}), flush=True)
+        print(json.dumps(dict({"machine": facts, "pawl": version, "args_bytes": 200},
+                              **tools.engine.facts)), flush=True)
 
 
 def main(argv):
@@ -94,19 +106,21 @@ def main(argv):
     start = time.monotonic()
     try:
         tools = Tools(None)
+        tools.engine = engine.engine(o.engine)
         tools.where = tempfile.mkdtemp(prefix="bench-", dir=o.dir or tools.dir)
     except (Failed, OSError) as e:
         say("bench: %s" % e)
         return 1
     try:
         head(tools, report)
-        for name, measure in GROUPS:
+        for name, measure in GROUPS[o.engine]:
             if o.only in name:
                 measure(tools, report, o)
     except Failed as e:
         say("bench: %s" % e)
         return 1
     finally:
+        tools.engine.remove()
         if o.keep:
             say("kept: %s" % tools.where)
         else:

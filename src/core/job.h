@@ -66,6 +66,7 @@ struct job {
     int64_t rank;                       /* -priority: sorts high priority first */
     int64_t run_at_us, created_at_us, expires_at_us, started_at_us;
     struct counters n;                  /* as they stood before this run */
+    int64_t place;                      /* of its waiting row, to the store that claimed it; or 0 */
     bool suspect;
     int max_retries;                    /* -1: the policy's */
     const char *queue, *source, *key;   /* key NULL: keyless */

@@ -348,7 +348,8 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
             ef->given->state[i] = GIVEN_DOUBT;
         return PAWL_OK;
     }
-    if (n > 1) { /* in company: find out one by one (or with savepoints), at no cost */
+    /* In company: find out one by one (or with savepoints), at no cost. */
+    if (n > 1 || p == PASS_AGAIN) {
         if (ef->given != NULL)
             ef->given->singly = p != PASS_AGAIN;
         else

@@ -22,6 +22,7 @@ struct pg_query {
     struct pg *pg;
     char *text;                 /* as the server takes it; NULL: not asked for yet */
     char name[16];              /* prepared as; "": not on this connection */
+    uint8_t kind;               /* enum pg_pipe_kind */
     int params;                 /* the server's own count */
     uint8_t slot[PG_PARAMS + 1];/* number of the verbs' -> number of the server's; 0: unused */
     const char *v[PG_PARAMS];
@@ -34,9 +35,25 @@ struct pg_query {
     uint8_t *bytes;             /* a bytea of the current row, decoded */
 };
 
+/* What a statement in the pipe is to those who sent it, should it fail. MUST: it fails with
+ * PG_NOT_ALL when it did not meet every row it names: somebody else has decided. AHEAD + i: its
+ * rows wait in ahead[i]. */
+enum { PG_AHEAD = 24 };
+enum pg_pipe_kind { PIPE_OWN, PIPE_BEGIN, PIPE_USER, PIPE_MUST, PIPE_COMMIT, PIPE_AHEAD };
+#define PG_NOT_ALL "22P02" /* a text that is no number: what the server's log tells of it */
+struct pg_pipe {
+    bool on;                    /* statements are under way */
+    struct buf kinds;           /* one byte each */
+    size_t bytes;               /* sent since the last flush */
+    int64_t until_us;
+    int failed_kind;            /* of the statement that failed last */
+};
+/* A statement whose rows somebody is going to ask for: sent before, kept with what was bound. */
+struct pg_ahead { const struct pg_query *q; struct buf bound; PGresult *r; };
+
 /* Statements of PostgreSQL alone, named behind those of the verbs. */
-enum { PQ_JOBS_READ = Q_N, PQ_DONE_READY, PQ_DONE_LEASED, PQ_IDS, PQ_JOBS_ADD,
-       PQ_KEYS_ADD, PQ_READY_ADD, PQ_KEYS_KNOWN, PQ_FENCE_UNSAID, PQ_SAID, PQ_END };
+enum { PQ_LEASE = Q_N, PQ_DONE_READY, PQ_DONE_LEASED, PQ_IDS, PQ_JOBS_ADD, PQ_KEYS_ADD,
+       PQ_READY_ADD, PQ_KEYS_KNOWN, PQ_FENCE_UNSAID, PQ_SAID, PQ_END };
 
 struct pg {
     struct db d;                /* first: a struct store * is a struct pg * */
@@ -49,8 +66,11 @@ struct pg {
     int64_t clock_at_us;        /* monotonic: when that was asked */
     int64_t wait_us, wait_set_us; /* patience with other writers; as the server knows it */
     int64_t deadline_us; const volatile int *stop; /* for users' statements */
-    bool piped; size_t piped_n; /* statements are under way, so many (pg_pipe.c) */
-    int64_t piped_until_us;
+    bool begin_due;             /* the transaction's BEGIN goes with its first statement */
+    bool tuned;                 /* this transaction plans as our statements want it (pg_tx.c) */
+    char plan_mode[24];         /* plan_cache_mode as the session has it */
+    struct pg_pipe pipe;
+    struct pg_ahead ahead[PG_AHEAD];
     bool watched, timed_out;    /* a user's statement runs; it ran past its limit */
     int64_t changed_n;          /* rows that the last statement wrote */
     int64_t inserted_id;
@@ -115,6 +135,7 @@ enum pawl_rc pg_durable(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
 /* pg_pool.c */
 /* BEGIN ..., with what the transaction needs to be set. */
 enum pawl_rc pg_open_tx(struct pg *pg, const char *begin, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_patience(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* as lock_timeout */
 enum pawl_rc pg_ask_who(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* sets pooled */
 enum pawl_rc pg_pool_try(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
 void pg_doubt(struct pg *pg, int pid);      /* a COMMIT of that process has no answer */
@@ -132,6 +153,8 @@ extern const struct query_ops pg_query_ops;
 enum pawl_rc pg_q(struct db *db, enum q_id id, struct query **out, struct pawl_error *e);
 enum pawl_rc pg_named(struct db *db, int id, struct query **out, struct pawl_error *e);
 enum pawl_rc pg_prepare(struct db *db, const char *sql, struct query **out, struct pawl_error *e);
+/* As run, but nobody waits: a failure is told by whatever is waited for next. */
+enum pawl_rc pg_run_later(struct db *db, struct query *q, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_run(struct db *db, struct query *q, struct pawl_error *e);
 enum pawl_rc pg_row(struct db *db, struct query *q, bool *row, struct pawl_error *e);
 void pg_query_clear(struct pg_query *q);    /* its result and bindings */
@@ -144,10 +167,11 @@ void pg_bind_plain(struct query *q, int i, const char *s);
 void pg_put_int(struct buf *b, int64_t v);
 void pg_put_text(struct buf *b, const char *s, size_t n); /* NULL: null */
 bool pg_bind_array(struct query *q, int i, struct buf *b);
-enum pawl_rc pg_read_jobs(struct db *db, struct job *jobs, size_t n, struct arena *a,
-                          struct pawl_error *e) PAWL_MUST_USE;
+int64_t pg_place(struct query *q, int col);
 enum pawl_rc pg_done_many(struct db *db, const struct db_done *d, size_t n, bool leased,
-                          int64_t *taken, struct pawl_error *e) PAWL_MUST_USE;
+                          struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_lease_many(struct db *db, const struct lane *lane, const struct job *jobs, size_t n,
+                           struct pawl_error *e) PAWL_MUST_USE;
 
 /* pg_said.c */
 enum pawl_rc pg_fence_unsaid(struct db *db, const struct job *job, bool *ok,
@@ -155,17 +179,30 @@ enum pawl_rc pg_fence_unsaid(struct db *db, const struct job *job, bool *ok,
 enum pawl_rc pg_said(struct db *db, const struct job *job, struct arena *a, struct said *out,
                      bool *yes, struct pawl_error *e) PAWL_MUST_USE;
 
-/* pg_pipe.c */
-/* By its name, or "": its text, which the server reads anew. false: it cannot be sent */
-bool pg_send(struct pg *pg, const char *name, const char *text, int n, const char *const *v,
-             const int *len, const int *fmt);
-enum pawl_rc pg_pipe_send(struct pg *pg, const char *name, const char *text, int n,
+/* pg_pipe.c: statements sent, and waited for together */
+enum pawl_rc pg_pipe_open(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+/* What PQsend... said of a statement of this kind, about so long. */
+enum pawl_rc pg_pipe_sent(struct pg *pg, int kind, int sent, size_t bytes,
+                          struct pawl_error *e) PAWL_MUST_USE;
+/* By its name, or "": its text, which the server reads anew. */
+enum pawl_rc pg_pipe_send(struct pg *pg, int kind, const char *name, const char *text, int n,
                           const char *const *v, const int *len, const int *fmt,
                           struct pawl_error *e) PAWL_MUST_USE;
-enum pawl_rc pg_pipe_end(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+/* Wait for all of it. *last: the answer to the last statement, if that is wanted. */
+enum pawl_rc pg_pipe_end(struct pg *pg, PGresult **last, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_ahead(struct db *db, struct query *q, struct pawl_error *e) PAWL_MUST_USE;
+/* What was asked ahead with this binding; NULL: nothing, or *rc. */
+PGresult *pg_ahead_take(struct pg *pg, const struct pg_query *q, enum pawl_rc *rc,
+                        struct pawl_error *e);
+void pg_ahead_clear(struct pg *pg, bool for_good);
 
 /* pg_tx.c */
 int64_t pg_commits(void);                   /* commits of this process that wrote, for tests */
+/* A BEGIN that is due. */
+enum pawl_rc pg_tx_start(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_is_standby(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* leaves it */
+/* Plans for our own statements, or as the session has them for a user's. */
+enum pawl_rc pg_tune(struct pg *pg, bool ours, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_begin(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_commit(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 void pg_rollback(struct db *db);
@@ -213,6 +250,7 @@ void pg_load_drop(struct db_load *load);
 
 /* pg_wake.c: telling other hosts, and being told */
 void pg_wake(struct db *db);
+void pg_tell(struct pg *pg);                /* at most once in 5 ms (pg_tell.c) */
 bool pg_changed(struct store *st);
 int pg_wake_fd(struct store *st);
 void pg_wake_clear(struct store *st);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pg_bulk.c - many new requests with six statements instead of three each.
+/* pg_bulk.c - new requests with a handful of statements, however many they are.
  *
- * Keeps: the ledger's primary key is the check here, too. If one of the keys is known, twice in the
- *        call, or comes by another transaction meanwhile, all of it is undone, and the requests are
- *        stored one by one.
+ * Keeps: the ledger's primary key is the check here, too. If one of the keys is known, or twice in
+ *        the call, nothing was written yet; if one comes by another transaction meanwhile, the
+ *        COMMIT fails with FENCED. Then the requests are stored one by one.
+ * How:   the ids are taken while the names are looked up; what is written goes with the COMMIT.
  */
 #include <string.h>
 #include "base/err.h"
@@ -53,26 +54,57 @@ static void put_request(struct bulk *k, const struct pawl_request *r, const stru
     k->keyed += r->key != NULL;
 }
 
-/* A statement with these arrays; *n: rows it wrote, or the number it answers. */
-static enum pawl_rc with(struct bulk *k, int id, const int *arrays, int arrays_n, int64_t *n,
+static enum pawl_rc bind(struct bulk *k, int id, const int *arrays, int arrays_n, struct query **q,
                          struct pawl_error *e)
 {
-    struct db *db = &k->pg->d;
+    const enum pawl_rc rc = pg_named(&k->pg->d, id, q, e);
+
+    for (int i = 0; i < arrays_n && rc == PAWL_OK; i++)
+        pg_bind_plain(*q, i + 1, buf_str(&k->b[arrays[i]]));
+    return rc;
+}
+
+/* A statement with these arrays, and a number behind them, that nobody waits for. */
+static enum pawl_rc write(struct bulk *k, int id, const int *arrays, int arrays_n, int64_t number,
+                          struct pawl_error *e)
+{
     struct query *q = NULL;
-    bool row = false;
-    enum pawl_rc rc = pg_named(db, id, &q, e);
+    const enum pawl_rc rc = bind(k, id, arrays, arrays_n, &q, e);
 
     if (rc != PAWL_OK)
         return rc;
-    for (int i = 0; i < arrays_n; i++)
-        pg_bind_plain(q, i + 1, buf_str(&k->b[arrays[i]]));
-    if (id == PQ_JOBS_ADD)
-        q_int(q, arrays_n + 1, k->now_us);
-    rc = pg_row(db, q, &row, e);
-    if (rc == PAWL_OK)
-        *n = row ? q_i64(q, 0) : k->pg->changed_n;
+    if (id == PQ_JOBS_ADD || id == PQ_KEYS_ADD)
+        q_int(q, arrays_n + 1, number);
+    ((struct pg_query *)(void *)q)->kind = id == PQ_KEYS_ADD ? PIPE_MUST : PIPE_OWN;
+    return pg_run_later(&k->pg->d, q, e);
+}
+
+/* Are all keys new, as far as can be seen, and none there twice? */
+static enum pawl_rc all_new(struct bulk *k, bool *yes, struct pawl_error *e)
+{
+    static const int known[] = {TASK, SOURCE, KEY};
+    struct query *q = NULL;
+    enum pawl_rc rc = bind(k, PQ_KEYS_KNOWN, known, 3, &q, e);
+    bool row = false;
+
+    *yes = false;
+    if (rc != PAWL_OK)
+        return rc;
+    q_int(q, 4, (int64_t)k->keyed);
+    if ((rc = pg_row(&k->pg->d, q, &row, e)) == PAWL_OK) *yes = row && q_i64(q, 0) != 0;
     q_reset(q);
     return rc;
+}
+
+static enum pawl_rc ask_ids(struct bulk *k, struct pawl_error *e)
+{
+    struct query *q = NULL;
+    const enum pawl_rc rc = pg_named(&k->pg->d, PQ_IDS, &q, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    q_int(q, 1, (int64_t)k->n);
+    return pg_ahead(&k->pg->d, q, e);
 }
 
 static enum pawl_rc take_ids(struct bulk *k, struct pawl_enqueued *out, struct pawl_error *e)
@@ -96,44 +128,32 @@ static enum pawl_rc take_ids(struct bulk *k, struct pawl_enqueued *out, struct p
     return rc;
 }
 
-/* Undone is only what was written since the savepoint. */
-static enum pawl_rc undo(struct bulk *k, struct pawl_enqueued *out, struct pawl_error *e)
-{
-    memset(out, 0, k->n * sizeof *out);
-    return pg_exec(k->pg, "ROLLBACK TO pawl_bulk", e);
-}
-
 static enum pawl_rc store_all(struct bulk *k, struct pawl_enqueued *out, bool *done,
                               struct pawl_error *e)
 {
-    static const int known[] = { TASK, SOURCE, KEY }, keys[] = { ID, TASK, SOURCE, KEY },
-        ready[] = { ID, TASK, QUEUE, RANK, RUN_AT },
-        jobs[] = { ID, TASK, QUEUE, SOURCE, KEY, ARGS, HEADERS, TRACE, ENTITY, VERSION, PRIORITY,
-                   RETRIES, RUN_AT, EXPIRES };
-    int64_t n = 0;
+    static const int keys[] = {ID, TASK, SOURCE, KEY}, ready[] = {ID, TASK, QUEUE, RANK, RUN_AT},
+                     jobs[] = {ID,    TASK,   QUEUE,   SOURCE,   KEY,     ARGS,   HEADERS,
+                               TRACE, ENTITY, VERSION, PRIORITY, RETRIES, RUN_AT, EXPIRES};
+    bool new = true;
     enum pawl_rc rc;
 
-    if (k->keyed > 0 && ((rc = with(k, PQ_KEYS_KNOWN, known, 3, &n, e)) != PAWL_OK || n > 0))
+    if (k->keyed > 0 && ((rc = all_new(k, &new, e)) != PAWL_OK || !new))
         return rc;
     if ((rc = take_ids(k, out, e)) != PAWL_OK ||
-        (rc = pg_exec(k->pg, "SAVEPOINT pawl_bulk", e)) != PAWL_OK ||
-        (rc = with(k, PQ_JOBS_ADD, jobs, 14, &n, e)) != PAWL_OK)
-        return rc;
-    if (k->keyed > 0 && ((rc = with(k, PQ_KEYS_ADD, keys, 4, &n, e)) != PAWL_OK ||
-                         n != (int64_t)k->keyed))
-        return rc != PAWL_OK ? rc : undo(k, out, e);
-    if ((rc = with(k, PQ_READY_ADD, ready, 5, &n, e)) != PAWL_OK)
+        (rc = write(k, PQ_JOBS_ADD, jobs, 14, k->now_us, e)) != PAWL_OK ||
+        (k->keyed > 0 && (rc = write(k, PQ_KEYS_ADD, keys, 4, (int64_t)k->keyed, e)) != PAWL_OK) ||
+        (rc = write(k, PQ_READY_ADD, ready, 5, 0, e)) != PAWL_OK)
         return rc;
     *done = true;
-    return pg_exec(k->pg, "RELEASE pawl_bulk", e);
+    return PAWL_OK;
 }
 
 enum pawl_rc pg_bulk(struct pg *pg, const struct pawl_request *req, size_t n, int64_t now_us,
                      struct db_memo *memo, struct pawl_enqueued *out, size_t *bad_i, bool *done,
                      struct pawl_error *e)
 {
-    struct bulk k = { .pg = pg, .n = n, .now_us = now_us };
-    enum pawl_rc rc = PAWL_OK;
+    struct bulk k = {.pg = pg, .n = n, .now_us = now_us};
+    enum pawl_rc rc = ask_ids(&k, e);
     bool failed = false;
 
     *done = false;

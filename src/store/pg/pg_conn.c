@@ -176,9 +176,9 @@ PGresult *pg_wait(struct pg *pg, int64_t until_us)
 enum pawl_rc pg_exec(struct pg *pg, const char *sql, struct pawl_error *e)
 {
     PGresult *r;
-    const enum pawl_rc rc = pg_pipe_end(pg, e);
+    enum pawl_rc rc = pg->begin_due ? pg_pipe_open(pg, e) : PAWL_OK;
 
-    if (rc != PAWL_OK)
+    if (rc != PAWL_OK || (rc = pg_pipe_end(pg, NULL, e)) != PAWL_OK)
         return rc;
     if (pg->c == NULL || PQsendQuery(pg->c, sql) != 1)
         return pg_fail(pg, NULL, e, "store");
@@ -248,11 +248,13 @@ enum pawl_rc pg_durable(struct pg *pg, struct pawl_error *e)
     PGresult *r = NULL;
     bool off;
 
-    if (PQsendQuery(pg->c, "SHOW synchronous_commit") == 1)
+    if (PQsendQuery(pg->c, "SELECT current_setting('synchronous_commit'),"
+                           " current_setting('plan_cache_mode')") == 1)
         r = pg_wait(pg, pg_until(pg));
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
         return pg_fail(pg, r, e, "store: synchronous_commit");
     off = strcmp(PQgetvalue(r, 0, 0), "off") == 0;
+    snprintf(pg->plan_mode, sizeof pg->plan_mode, "%s", PQgetvalue(r, 0, 1));
     PQclear(r);
     return off ? pawl_fail(e, PAWL_STORE, "synchronous_commit is off in this session: a commit"
                            " would not be on disk; take it out of on_connect") : PAWL_OK;
@@ -365,6 +367,7 @@ void pg_disconnect(struct pg *pg)
     if (pg->c != NULL)
         PQfinish(pg->c);
     pg->c = NULL;
-    pg->piped = false;
-    pg->piped_n = 0;
+    pg->pipe.on = pg->begin_due = false;
+    buf_clear(&pg->pipe.kinds);
+    pg_ahead_clear(pg, false);
 }

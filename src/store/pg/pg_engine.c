@@ -25,7 +25,7 @@ static bool alive(struct db *db)
     if (pg->c == NULL)
         return false;
     const PGTransactionStatusType s = PQtransactionStatus(pg->c);
-    return s == PQTRANS_INTRANS || s == PQTRANS_INERROR || pg->piped;
+    return s == PQTRANS_INTRANS || s == PQTRANS_INERROR || pg->pipe.on || pg->begin_due;
 }
 
 static enum pawl_rc snapshot(struct db *db, struct pawl_error *e)
@@ -89,12 +89,12 @@ static bool spoiled(struct db *db)
 }
 
 const struct db_engine pg_engine = {
-    .locks = true, .ready = ready, .begin = pg_begin, .commit = pg_commit, .rollback = pg_rollback,
-    .leave = leave, .wake = pg_wake, .alive = alive, .snapshot = snapshot,
-    .snapshot_end = snapshot_end,
-    .query = pg_q, .prepare = pg_prepare, .run = pg_run, .row = pg_row, .changes = changes,
+    .locks = true, .place = pg_place, .ready = ready, .begin = pg_begin, .commit = pg_commit,
+    .rollback = pg_rollback, .leave = leave, .wake = pg_wake, .alive = alive, .snapshot = snapshot,
+    .snapshot_end = snapshot_end, .query = pg_q, .prepare = pg_prepare, .run = pg_run,
+    .run_later = pg_run_later, .row = pg_row, .ahead = pg_ahead, .changes = changes,
     .insert_id = insert_id, .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled,
-    .guard = guard, .read_jobs = pg_read_jobs, .done_many = pg_done_many, .check = check,
+    .guard = guard, .done_many = pg_done_many, .lease_many = pg_lease_many, .check = check,
     .doctor = pg_doctor,
     .life = pg_life, .still_gone = pg_still_gone, .mover = &pg_mover,
     .fence_unsaid = pg_fence_unsaid, .said = pg_said,

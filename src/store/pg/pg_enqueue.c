@@ -6,11 +6,12 @@
 #include "base/fail.h"
 #include "store/pg/pg.h"
 
-#define BULK_MIN 4
 #define TRIES 4 /* two calls that bring the same keys in opposite orders: one is undone (40P01) */
 
-static enum pawl_rc once(struct pg *pg, const struct pawl_request *req, size_t n, int64_t now_us,
-                         struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+/* *together: in, try to store them as new, all at once; out, whether they were sent so. */
+static enum pawl_rc try(struct pg *pg, const struct pawl_request *req, size_t n, int64_t now_us,
+                        bool *together, struct pawl_enqueued *out, size_t *bad_i,
+                        struct pawl_error *e)
 {
     struct db_memo memo;
     int64_t dups = 0;
@@ -21,10 +22,9 @@ static enum pawl_rc once(struct pg *pg, const struct pawl_request *req, size_t n
     if ((rc = pg_begin(&pg->d, e)) != PAWL_OK)
         return rc;
     db_memo_init(&memo, false);
-    bool done = false;
-    if (n >= BULK_MIN)
-        rc = pg_bulk(pg, req, n, now_us, &memo, out, bad_i, &done, e);
-    for (size_t i = 0; i < n && rc == PAWL_OK && !done; i++)
+    if (*together)
+        rc = pg_bulk(pg, req, n, now_us, &memo, out, bad_i, together, e);
+    for (size_t i = 0; i < n && rc == PAWL_OK && !*together; i++)
         if ((rc = db_enqueue_one(&pg->d, &req[i], &memo, now_us, &out[i], &dups, e)) != PAWL_OK)
             *bad_i = rc == PAWL_KEYCLASH || rc == PAWL_BADDATA ? i : n;
     if (rc == PAWL_OK && dups > 0)
@@ -38,6 +38,18 @@ static enum pawl_rc once(struct pg *pg, const struct pawl_request *req, size_t n
     if (rc == PAWL_OK && fail_point("enqueue.after"))
         rc = pawl_fail(e, PAWL_UNSURE, "failpoint enqueue.after");
     return rc;
+}
+
+static enum pawl_rc once(struct pg *pg, const struct pawl_request *req, size_t n, int64_t now_us,
+                         struct pawl_enqueued *out, size_t *bad_i, struct pawl_error *e)
+{
+    bool together = true;
+    enum pawl_rc rc = try(pg, req, n, now_us, &together, out, bad_i, e);
+
+    if (rc != PAWL_FENCED)
+        return rc;
+    together = false; /* one of the keys came by another transaction meanwhile */
+    return try(pg, req, n, now_us, &together, out, bad_i, e);
 }
 
 enum pawl_rc pg_enqueue(struct store *st, const struct pawl_request *req, size_t n,

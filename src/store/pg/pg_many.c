@@ -50,72 +50,61 @@ bool pg_bind_array(struct query *q, int i, struct buf *b)
     return !b->failed;
 }
 
+/* Where a row is: "(block,line)", as one number and back. */
+int64_t pg_place(struct query *q, int col)
+{
+    unsigned long block = 0;
+    unsigned line = 0;
+
+    return sscanf(q_str(q, col), "(%lu,%u)", &block, &line) == 2 ? (int64_t)(block << 16 | line)
+                                                                 : 0;
+}
+
+static void put_place(struct buf *b, int64_t place)
+{
+    buf_printf(b, b->n == 0 ? "{\"(%lld,%d)\"" : ",\"(%lld,%d)\"", (long long)(place >> 16),
+               (int)(place & 0xffff));
+}
+
 static void free_all(struct buf *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         buf_free(&b[i]);
 }
 
-/* --- the job rows of a claim --- */
-
-static struct job *find(struct job *jobs, size_t n, int64_t id, size_t *at)
-{
-    for (size_t i = 0; i < n; i++) { /* mostly the next one */
-        struct job *job = &jobs[(*at + i) % n];
-
-        if (job->id == id) {
-            *at = (*at + i + 1) % n;
-            return job;
-        }
-    }
-    return NULL;
-}
-
-enum pawl_rc pg_read_jobs(struct db *db, struct job *jobs, size_t n, struct arena *a,
-                          struct pawl_error *e)
-{
-    struct query *q = NULL;
-    struct buf ids = {0};
-    bool row = true;
-    size_t at = 0;
-    enum pawl_rc rc = pg_named(db, PQ_JOBS_READ, &q, e);
-
-    for (size_t i = 0; i < n; i++)
-        pg_put_int(&ids, jobs[i].id);
-    if (rc == PAWL_OK && !pg_bind_array(q, 1, &ids))
-        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
-    while (rc == PAWL_OK && (rc = pg_row(db, q, &row, e)) == PAWL_OK && row) {
-        struct job *job = find(jobs, n, q_i64(q, 0), &at);
-
-        if (job != NULL)
-            rc = db_job_row(q, 1, job, a, e);
-    }
-    if (q != NULL)
-        q_reset(q);
-    buf_free(&ids);
-    return rc;
-}
-
 /* --- successes --- */
 
-enum { TASK, QUEUE, RANK, RUN_AT, ID, RUNS, OUTCOME, STARTED, ENDED, FAILURES, LOST, RELEASES,
-       SNOOZES, RESULT, LEASE, ARRAYS };
+enum { PLACE, ID, RUNS, OUTCOME, STARTED, ENDED, FAILURES, LOST, RELEASES, SNOOZES, RESULT, LEASE,
+       ARRAYS };
+
+/* Bind the arrays, and let the server see to it that each row was there: nobody waits. */
+static enum pawl_rc send_all(struct db *db, struct query *q, struct buf *b, int arrays, size_t n,
+                             struct pawl_error *e)
+{
+    enum pawl_rc rc = PAWL_OK;
+
+    for (int i = 0; i < arrays && rc == PAWL_OK; i++)
+        if (!pg_bind_array(q, i + 1, &b[i]))
+            rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+    if (rc != PAWL_OK)
+        return rc;
+    q_text(q, arrays + 1, db->side.id);
+    q_int(q, arrays + 2, (int64_t)n);
+    ((struct pg_query *)(void *)q)->kind = PIPE_MUST;
+    return pg_run_later(db, q, e);
+}
 
 enum pawl_rc pg_done_many(struct db *db, const struct db_done *d, size_t n, bool leased,
-                          int64_t *taken, struct pawl_error *e)
+                          struct pawl_error *e)
 {
     struct buf b[ARRAYS] = {{0}};
     struct query *q = NULL;
-    bool row = false;
     enum pawl_rc rc = pg_named(db, leased ? PQ_DONE_LEASED : PQ_DONE_READY, &q, e);
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
         const struct job *job = d[i].job;
 
-        pg_put_int(&b[TASK], d[i].task_id);
-        pg_put_int(&b[QUEUE], job->queue_id);
-        pg_put_int(&b[RANK], job->rank);
-        pg_put_int(&b[RUN_AT], job->run_at_us);
+        put_place(&b[PLACE], job->place);
         pg_put_int(&b[ID], job->id);
         pg_put_int(&b[RUNS], job->n.runs);
         pg_put_text(&b[OUTCOME], d[i].stale ? "stale" : "done", d[i].stale ? 5 : 4);
@@ -128,17 +117,45 @@ enum pawl_rc pg_done_many(struct db *db, const struct db_done *d, size_t n, bool
         pg_put_text(&b[RESULT], d[i].result, d[i].result_bytes);
         put_lease(&b[LEASE], job);
     }
-    for (int i = 0; i < ARRAYS && rc == PAWL_OK; i++)
-        if (!pg_bind_array(q, i + 1, &b[i]))
-            rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
-    if (rc == PAWL_OK) {
-        q_text(q, ARRAYS + 1, db->side.id);
-        rc = pg_row(db, q, &row, e);
-    }
-    if (rc == PAWL_OK && row)
-        *taken = q_i64(q, 0);
-    if (q != NULL)
-        q_reset(q);
+    if (rc == PAWL_OK)
+        rc = send_all(db, q, b, ARRAYS, n, e);
     free_all(b, ARRAYS);
+    return rc;
+}
+
+/* --- a claim --- */
+
+enum { L_PLACE, L_TASK, L_QUEUE, L_RANK, L_RUN_AT, L_ID, L_RUNS, L_TOKEN, L_STARTED, L_FAILURES,
+       L_LOST, L_RELEASES, L_SNOOZES, L_SUSPECT, L_LEASE, L_ARRAYS };
+
+enum pawl_rc pg_lease_many(struct db *db, const struct lane *lane, const struct job *jobs, size_t n,
+                           struct pawl_error *e)
+{
+    struct buf b[L_ARRAYS] = {{0}};
+    struct query *q = NULL;
+    enum pawl_rc rc = pg_named(db, PQ_LEASE, &q, e);
+
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++) {
+        const struct job *job = &jobs[i];
+
+        put_place(&b[L_PLACE], job->place);
+        pg_put_int(&b[L_TASK], db_lane_task(lane, job));
+        pg_put_int(&b[L_QUEUE], job->queue_id);
+        pg_put_int(&b[L_RANK], job->rank);
+        pg_put_int(&b[L_RUN_AT], job->run_at_us);
+        pg_put_int(&b[L_ID], job->id);
+        pg_put_int(&b[L_RUNS], job->n.runs);
+        pg_put_int(&b[L_TOKEN], job->token);
+        pg_put_int(&b[L_STARTED], job->started_at_us);
+        pg_put_int(&b[L_FAILURES], job->n.failures);
+        pg_put_int(&b[L_LOST], job->n.lost);
+        pg_put_int(&b[L_RELEASES], job->n.releases);
+        pg_put_int(&b[L_SNOOZES], job->n.snoozes);
+        pg_put_int(&b[L_SUSPECT], job->suspect);
+        put_lease(&b[L_LEASE], job);
+    }
+    if (rc == PAWL_OK)
+        rc = send_all(db, q, b, L_ARRAYS, n, e);
+    free_all(b, L_ARRAYS);
     return rc;
 }

@@ -21,6 +21,7 @@ static void op_free(struct pg *pg)
     for (int i = 0; i < PQ_END; i++)
         pg_query_end(&pg->named[i]);
     pg_wake_close(pg);
+    pg_ahead_clear(pg, true);
     free(pg->d.later);
     side_close(&pg->d.side);
     for (size_t i = 0; i < pg->on_connect_n; i++)

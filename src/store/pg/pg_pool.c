@@ -86,21 +86,30 @@ static enum pawl_rc begin_pooled(struct pg *pg, const char *begin, struct pawl_e
     return PAWL_OK;
 }
 
+enum pawl_rc pg_patience(struct pg *pg, struct pawl_error *e)
+{
+    char sql[64];
+    enum pawl_rc rc;
+
+    if (pg->wait_us == pg->wait_set_us)
+        return PAWL_OK;
+    snprintf(sql, sizeof sql, "SET lock_timeout = %lld", (long long)(pg->wait_us / 1000));
+    if ((rc = pg_exec(pg, sql, e)) == PAWL_OK)
+        pg->wait_set_us = pg->wait_us;
+    return rc;
+}
+
 enum pawl_rc pg_open_tx(struct pg *pg, const char *begin, struct pawl_error *e)
 {
-    enum pawl_rc rc = pg_pipe_end(pg, e);
+    enum pawl_rc rc = pg_pipe_end(pg, NULL, e);
     char sql[400];
 
     if (rc != PAWL_OK)
         return rc;
     if (pg->pooled)
         return begin_pooled(pg, begin, e);
-    if (pg->wait_us != pg->wait_set_us) {
-        snprintf(sql, sizeof sql, "SET lock_timeout = %lld", (long long)(pg->wait_us / 1000));
-        if ((rc = pg_exec(pg, sql, e)) != PAWL_OK)
-            return rc;
-        pg->wait_set_us = pg->wait_us;
-    }
+    if ((rc = pg_patience(pg, e)) != PAWL_OK)
+        return rc;
     snprintf(sql, sizeof sql, "%s%s", begin, pg->by_keys ? BY_KEYS : "");
     return pg_exec(pg, sql, e);
 }

@@ -179,6 +179,24 @@ enum pawl_rc pg_q(struct db *db, enum q_id id, struct query **out, struct pawl_e
     return pg_named(db, (int)id, out, e);
 }
 
+static enum pawl_rc on_server(struct pg *pg, struct pg_query *q, int id, struct pawl_error *e)
+{
+    PGresult *r = NULL;
+    const enum pawl_rc rc = pg_pipe_end(pg, NULL, e);
+
+    if (rc != PAWL_OK)
+        return rc;
+    snprintf(q->name, sizeof q->name, "pawl_%d", id);
+    if (PQsendPrepare(pg->c, q->name, q->text, 0, NULL) == 1)
+        r = pg_wait(pg, pg_until(pg));
+    if (PQresultStatus(r) != PGRES_COMMAND_OK) {
+        q->name[0] = '\0';
+        return pg_fail(pg, r, e, "store: prepare");
+    }
+    PQclear(r);
+    return PAWL_OK;
+}
+
 enum pawl_rc pg_named(struct db *db, int id, struct query **out, struct pawl_error *e)
 {
     struct pg *pg = pg_from(db);
@@ -194,23 +212,9 @@ enum pawl_rc pg_named(struct db *db, int id, struct query **out, struct pawl_err
     pg_query_clear(q);
     for (int i = 0; i < q->params; i++)
         bind(q, i, NULL, 0, 0);
-    const enum pawl_rc rc = pg_pipe_end(pg, e);
-    if (rc != PAWL_OK)
-        return rc;
     if (pg->c == NULL)
         return pg_fail(pg, NULL, e, "store");
-    if (q->name[0] != '\0' || pg->pooled)
-        return PAWL_OK;
-    snprintf(q->name, sizeof q->name, "pawl_%d", id);
-    PGresult *r = NULL;
-    if (PQsendPrepare(pg->c, q->name, q->text, 0, NULL) == 1)
-        r = pg_wait(pg, pg_until(pg));
-    if (PQresultStatus(r) != PGRES_COMMAND_OK) {
-        q->name[0] = '\0';
-        return pg_fail(pg, r, e, "store: prepare");
-    }
-    PQclear(r);
-    return PAWL_OK;
+    return q->name[0] != '\0' || pg->pooled ? PAWL_OK : on_server(pg, q, id, e);
 }
 
 enum pawl_rc pg_prepare(struct db *db, const char *sql, struct query **out, struct pawl_error *e)
@@ -230,32 +234,37 @@ enum pawl_rc pg_prepare(struct db *db, const char *sql, struct query **out, stru
 
 /* --- stepping --- */
 
+static enum pawl_rc send(struct pg *pg, struct pg_query *q, struct pawl_error *e)
+{
+    return pg_pipe_send(pg, q->kind, q->name, q->text, q->params, q->v, q->len, q->fmt, e);
+}
+
 static enum pawl_rc execute(struct pg *pg, struct pg_query *q, struct pawl_error *e)
 {
-    bool sent;
+    enum pawl_rc rc = PAWL_OK;
 
-    pg->sent_n++;
-
-    if (pg->c == NULL)
-        return pg_fail(pg, NULL, e, "store");
-    sent = pg_send(pg, q->name, q->text, q->params, q->v, q->len, q->fmt);
-    q->r = sent ? pg_wait(pg, pg_until(pg)) : NULL;
     q->row = -1;
-    const ExecStatusType s = PQresultStatus(q->r);
-    if (s != PGRES_TUPLES_OK && s != PGRES_COMMAND_OK) {
-        PGresult *r = q->r;
-
-        q->r = NULL;
-        return pg_fail(pg, r, e, "store");
-    }
+    q->r = pg_ahead_take(pg, q, &rc, e);
+    if (q->r == NULL && rc == PAWL_OK && (rc = send(pg, q, e)) == PAWL_OK)
+        rc = pg_pipe_end(pg, &q->r, e);
+    if (rc != PAWL_OK)
+        return rc;
     const char *n = PQcmdTuples(q->r);
-    const bool wrote = s == PGRES_COMMAND_OK || strncmp(PQcmdStatus(q->r), "SELECT", 6) != 0;
+    const bool wrote = PQresultStatus(q->r) == PGRES_COMMAND_OK ||
+                       strncmp(PQcmdStatus(q->r), "SELECT", 6) != 0;
     pg->changed_n = wrote && *n != '\0' ? strtoll(n, NULL, 10) : 0;
-    pg->wrote_n += pg->changed_n;
     pg->inserted_id = 0;
     if (wrote && PQntuples(q->r) == 1 && PQnfields(q->r) == 1)
         pg->inserted_id = strtoll(PQgetvalue(q->r, 0, 0), NULL, 10);
     return PAWL_OK;
+}
+
+enum pawl_rc pg_run_later(struct db *db, struct query *q, struct pawl_error *e)
+{
+    const enum pawl_rc rc = send(pg_from(db), of(q), e);
+
+    pg_query_clear(of(q));
+    return rc;
 }
 
 enum pawl_rc pg_run(struct db *db, struct query *q, struct pawl_error *e)

@@ -167,7 +167,7 @@ static enum pawl_rc on_server(struct store_stmt *s, struct pawl_error *e)
         return rc;
     if (s->there)
         return PAWL_OK;
-    if ((rc = pg_pipe_end(pg, e)) != PAWL_OK)
+    if ((rc = pg_pipe_end(pg, NULL, e)) != PAWL_OK)
         return rc;
     const char *keeps = pg->pooled ? pg_session_use(s->text) : NULL;
     if (keeps != NULL)
@@ -297,24 +297,17 @@ static enum pawl_rc execute(struct store_stmt *s, const struct sql_value *v, siz
     struct bound b;
     enum pawl_rc rc;
 
-    if ((rc = on_server(s, e)) != PAWL_OK || (out != NULL && (rc = pg_pipe_end(pg, e)) != PAWL_OK))
+    if ((rc = on_server(s, e)) != PAWL_OK ||
+        (pg->d.in_tx && (rc = pg_tune(pg, false, e)) != PAWL_OK))
         return rc;
-    if ((rc = bind_all(s, &b, v, n, e)) == PAWL_OK && out == NULL) {
-        pg->d.wrote_unseen = true;
-        rc = pg_pipe_send(pg, s->name, s->text, s->names_n, b.v, b.len, b.fmt, e);
-    } else if (rc == PAWL_OK) {
-        *out = NULL;
+    if ((rc = bind_all(s, &b, v, n, e)) == PAWL_OK) {
         pg->d.wrote_unseen = true; /* a function may write what no count tells */
-        pg->timed_out = false;
+        rc = pg_pipe_send(pg, PIPE_USER, s->name, s->text, s->names_n, b.v, b.len, b.fmt, e);
+    }
+    if (rc == PAWL_OK && out != NULL) {
         pg->watched = true;
-        if (pg_send(pg, s->name, s->text, s->names_n, b.v, b.len, b.fmt))
-            *out = pg_wait(pg, INT64_MAX / 2);
+        rc = pg_pipe_end(pg, out, e);
         pg->watched = false;
-        const ExecStatusType status = PQresultStatus(*out);
-        if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-            rc = pg_sql_failed(pg, *out, e);
-            *out = NULL;
-        }
     }
     arena_free(&b.a);
     return rc;

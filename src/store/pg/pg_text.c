@@ -9,19 +9,31 @@
 #include <string.h>
 #include "store/pg/pg.h"
 
-#define READY_ROW "id, run_at_us, " DB_COUNTERS ", suspect FROM pawl.x_ready"
+#define READY_COLUMNS "id, run_at_us, " DB_COUNTERS ", suspect"
+#define READY_ROW READY_COLUMNS " FROM pawl.x_ready"
+#define READY_PLACED READY_COLUMNS ", ctid AS place FROM pawl.x_ready"
 
-#define DONE_ROWS                                                                                 \
-    "WITH k AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[],"      \
-    " $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[],"          \
-    " $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])"     \
-    " AS k (task, queue, rank, run_at, id, runs, outcome, started, ended, failures, lost,"        \
-    " releases, snoozes, result, lease)), gone AS (DELETE FROM "
-#define DONE_PUT                                                                                  \
-    "), put AS (INSERT INTO pawl.x_done (job_id, outcome, lease_id, worker, started_at_us,"       \
-    " ended_at_us, " DB_COUNTERS ", result) SELECT k.id, k.outcome, k.lease, $16, k.started,"     \
-    " k.ended, k.runs + 1, k.failures, k.lost, k.releases, k.snoozes, k.result FROM k)"           \
-    " SELECT count(*) FROM gone"
+/* n rows were named, and each must have been there: an error else (PG_NOT_ALL), so that nobody has
+ * to wait for the number. Found one by one, by key or by place: a plan that was made for a table of
+ * few rows would read all of it when it has many, dead ones among them. */
+#define ALL(n)                                                                                    \
+    " SELECT CASE count(*) WHEN $" #n "::bigint THEN 1 ELSE ('pawl: only ' || count(*) ||"        \
+    " ' of the rows: another transaction was first')::int END"
+#define ALL_OF(n) ALL(n) " FROM gone g JOIN k ON k.id = g.id"
+
+#define DONE_ROWS                                                                                \
+    "WITH k AS MATERIALIZED (SELECT * FROM unnest($1::tid[], $2::bigint[], $3::bigint[],"        \
+    " $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],"         \
+    " $10::bigint[], $11::text[], $12::bytea[]) AS k (place, id, runs, outcome, started, ended," \
+    " failures, lost, releases, snoozes, result, lease)), gone AS (DELETE FROM "
+#define DONE_PUT                                                                              \
+    "), put AS (INSERT INTO pawl.x_done (job_id, outcome, lease_id, worker, started_at_us,"   \
+    " ended_at_us, " DB_COUNTERS ", result) SELECT k.id, k.outcome, k.lease, $13, k.started," \
+    " k.ended, k.runs + 1, k.failures, k.lost, k.releases, k.snoozes, k.result FROM k)" ALL_OF(14)
+
+/* Locked by the claim, so they are where they were. */
+#define TAKE_READY \
+    "pawl.x_ready r WHERE r.ctid = ANY (ARRAY(SELECT place FROM k)) RETURNING r.id, r.runs"
 
 /* Of who may live, what is locked is being decided. Of the dead it is locked by the transaction
  * that it left behind, which the server ends within moments. */
@@ -42,10 +54,16 @@ static const char *const own[PQ_END] = {
                   " entity, version, priority, max_retries, run_at_us, expires_at_us,"
                   " created_at_us, root_id, gen, replay_of) VALUES"
                   " ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17) RETURNING id",
-    [Q_DUE] = "SELECT " READY_ROW " WHERE task_id = $1 AND queue_id = $2 AND rank = $3"
-              " AND run_at_us <= $4 AND (run_at_us, id) > ($5, $6) AND " DB_SANE
-              " ORDER BY run_at_us, id LIMIT $7 FOR UPDATE SKIP LOCKED",
-    [Q_SUSPECT] = "SELECT queue_id, rank, " READY_ROW " WHERE suspect = 1 AND task_id = $1"
+    /* Who claims locks what it reads, and passes over what another one has locked. */
+    [Q_DUE] =
+        "SELECT r.id, r.run_at_us, r.runs, r.failures, r.lost, r.releases, r.snoozes,"
+        " r.suspect, coalesce(j.root_id, j.id), j.gen, j.source, j.key, j.args, j.headers,"
+        " j.trace, j.entity, j.version, j.max_retries, j.expires_at_us, j.created_at_us,"
+        " r.place FROM (SELECT " READY_PLACED " WHERE task_id = $1 AND queue_id = $2 AND rank = $3"
+        " AND run_at_us <= $4 AND (run_at_us, id) > ($5, $6) AND " DB_SANE
+        " ORDER BY run_at_us, id LIMIT $7 FOR UPDATE SKIP LOCKED) r"
+        " LEFT JOIN pawl.x_job j ON j.id = r.id ORDER BY r.run_at_us, r.id",
+    [Q_SUSPECT] = "SELECT queue_id, rank, " READY_PLACED " WHERE suspect = 1 AND task_id = $1"
                   " AND run_at_us <= $2 AND " DB_SANE
                   " ORDER BY rank, run_at_us, id LIMIT 100 FOR UPDATE SKIP LOCKED",
     [Q_FIND_READY] = "SELECT r.task_id, r.queue_id, r.rank, r.run_at_us, " DB_COUNTERS ", suspect"
@@ -63,25 +81,37 @@ static const char *const own[PQ_END] = {
                    " WHERE d.job_id = $1 FOR UPDATE OF d",
     [Q_ROWS_OF] = ROWS_OF " FOR UPDATE SKIP LOCKED",
     [Q_ROWS_OF_DEAD] = ROWS_OF " FOR UPDATE",
-    [PQ_JOBS_READ] = "SELECT id, coalesce(root_id, id), gen, source, key, args, headers, trace,"
-                     " entity, version, max_retries, expires_at_us, created_at_us"
-                     " FROM pawl.x_job WHERE id = ANY($1::bigint[])",
-    [PQ_IDS] = "SELECT nextval(pg_get_serial_sequence('pawl.x_job', 'id'))"
-               " FROM generate_series(1, $1::int)",
-    [PQ_KEYS_KNOWN] = "SELECT count(*) FROM pawl.x_key k JOIN unnest($1::bigint[], $2::text[],"
-                      " $3::text[]) AS n (task, source, key) ON k.task_id = n.task"
-                      " AND k.source = n.source AND k.key = n.key",
+    [PQ_LEASE] =
+        "WITH k AS MATERIALIZED (SELECT * FROM unnest($1::tid[], $2::bigint[],"
+        " $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],"
+        " $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
+        " $13::bigint[], $14::int[], $15::bytea[]) AS k (place, task, queue, rank, run_at, id, "
+        "runs, token,"
+        " started, failures, lost, releases, snoozes, suspect, lease)), gone AS (DELETE"
+        " FROM " TAKE_READY "), put AS (INSERT INTO pawl.x_running (job_id, lease_id,"
+        " worker, token, started_at_us, task_id, queue_id, rank, run_at_us, " DB_COUNTERS
+        ", suspect) SELECT k.id, k.lease, $16, k.token, k.started, k.task, k.queue, k.rank,"
+        " k.run_at, k.runs, k.failures, k.lost, k.releases, k.snoozes, k.suspect FROM k)" ALL_OF(
+            17) " AND k.runs = g.runs",
+    [PQ_IDS] = "SELECT nextval('pawl.x_job_id_seq') FROM generate_series(1, $1::int)",
+    [PQ_KEYS_KNOWN] = "WITH n AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::text[],"
+                      " $3::text[]) AS n (task, source, key) WHERE key IS NOT NULL) SELECT"
+                      " (SELECT count(*) FROM (SELECT DISTINCT * FROM n) d) = $4::bigint AND NOT"
+                      " EXISTS (SELECT FROM n, LATERAL (SELECT 1 FROM pawl.x_key k WHERE"
+                      " k.task_id = n.task AND k.source = n.source AND k.key = n.key LIMIT 1) f)",
     [PQ_JOBS_ADD] = "INSERT INTO pawl.x_job (id, task_id, queue_id, source, key, args, headers,"
                     " trace, entity, version, priority, max_retries, run_at_us, expires_at_us,"
                     " created_at_us, gen) OVERRIDING SYSTEM VALUE SELECT u.*, $15::bigint, 0"
                     " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[],"
                     " $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[],"
                     " $11::int[], $12::bigint[], $13::bigint[], $14::bigint[]) AS u",
-    [PQ_KEYS_ADD] = "INSERT INTO pawl.x_key (job_id, task_id, source, key) SELECT u.id, u.task,"
-                    " u.source, u.key FROM unnest($1::bigint[], $2::bigint[], $3::text[],"
-                    " $4::text[]) AS u (id, task, source, key) WHERE u.key IS NOT NULL"
-                    " ORDER BY u.task, u.source, u.key" /* two calls wait for each other in turn */
-                    " ON CONFLICT (task_id, source, key) DO NOTHING",
+    [PQ_KEYS_ADD] =
+        "WITH put AS (INSERT INTO pawl.x_key (job_id, task_id, source, key) SELECT u.id, u.task,"
+        " u.source, u.key FROM unnest($1::bigint[], $2::bigint[], $3::text[],"
+        " $4::text[]) AS u (id, task, source, key) WHERE u.key IS NOT NULL"
+        " ORDER BY u.task, u.source, u.key" /* two calls wait for each other in turn */
+        " ON CONFLICT (task_id, source, key) DO NOTHING RETURNING 1)"
+        ALL(5) " FROM put",
     [PQ_READY_ADD] = "INSERT INTO pawl.x_ready (id, task_id, queue_id, rank, run_at_us)"
                      " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],"
                      " $5::bigint[])",
@@ -89,11 +119,12 @@ static const char *const own[PQ_END] = {
                         " AND said IS NULL",
     [PQ_SAID] = "SELECT said, said_error, coalesce(said_after_us, 0) FROM pawl.x_running"
                 " WHERE job_id = $1 AND lease_id = $2 AND said IS NOT NULL FOR UPDATE",
-    [PQ_DONE_READY] = DONE_ROWS "pawl.x_ready r USING k WHERE r.task_id = k.task"
-                      " AND r.queue_id = k.queue AND r.rank = k.rank AND r.run_at_us = k.run_at"
-                      " AND r.id = k.id AND r.runs = k.runs RETURNING r.id" DONE_PUT,
-    [PQ_DONE_LEASED] = DONE_ROWS "pawl.x_running r USING k WHERE r.job_id = k.id"
-                       " AND r.lease_id = k.lease RETURNING r.job_id" DONE_PUT,
+    [PQ_DONE_READY] = DONE_ROWS TAKE_READY DONE_PUT " AND k.runs = g.runs",
+    [PQ_DONE_LEASED] =
+        DONE_ROWS "pawl.x_running WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM"
+                  " k, LATERAL (SELECT r.ctid FROM pawl.x_running r WHERE r.job_id = k.id AND"
+                  " r.lease_id = k.lease AND r.said IS NULL LIMIT 1) f)) RETURNING job_id AS id"
+                  DONE_PUT,
 };
 
 const char *pg_sql(int id)

@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include "store/pg/pg.h"
 
-#define TELL_US 5000
 #define LOOK_US 1000000
 
 static int64_t mono(const struct pg *pg)
@@ -20,23 +19,10 @@ static int64_t mono(const struct pg *pg)
     return pg->d.env->mono_us(pg->d.env->ctx);
 }
 
-static void tell(struct pg *pg)
-{
-    struct pawl_error ignored; /* it costs who would have been woken a second */
-    const int64_t now = mono(pg);
-
-    pg->tell = now - pg->told_us < TELL_US;
-    if (pg->tell || pg->c == NULL || pg->d.in_tx)
-        return;
-    pg->told_us = now;
-    if (pg_exec(pg, "NOTIFY pawl", &ignored) != PAWL_OK)
-        return;
-}
-
 void pg_wake(struct db *db)
 {
     side_wake(&db->side);
-    tell(pg_from(db));
+    pg_tell(pg_from(db));
 }
 
 /* What the server has sent meanwhile: notifications of others. */
@@ -60,7 +46,7 @@ bool pg_changed(struct store *st)
     bool yes = heard(pg);
 
     if (pg->tell)
-        tell(pg);
+        pg_tell(pg);
     yes = yes || pg->rung;
     pg->rung = false;
     if (yes || now - pg->looked_us >= LOOK_US) {

@@ -47,7 +47,10 @@ struct db_done {
 };
 
 struct db_engine {
-    bool locks;                /* a claim locks the rows that it reads: DUE takes how many as ?7 */
+    /* A claim locks the rows that it reads: DUE takes how many as ?7, and its rows go on with the
+     * columns of JOB_READ, and one that says where the row is (place: as a number). */
+    bool locks;
+    int64_t (*place)(struct query *, int);
     /* Connect, if that is not so. */
     enum pawl_rc (*ready)(struct db *, struct pawl_error *);
     /* A transaction that writes. commit: UNSURE, and the connection is a new one; every other
@@ -66,19 +69,24 @@ struct db_engine {
     enum pawl_rc (*prepare)(struct db *, const char *, struct query **, struct pawl_error *);
     enum pawl_rc (*run)(struct db *, struct query *, struct pawl_error *);
     enum pawl_rc (*row)(struct db *, struct query *, bool *, struct pawl_error *);
-    int64_t (*changes)(struct db *);                          /* rows that the last run wrote */
-    int64_t (*insert_id)(struct db *);                        /* id of the row that it inserted */
-    int64_t (*wrote)(struct db *);                            /* rows written on this connection */
-    bool (*no_savepoint)(struct db *);  /* the last error: there is no such savepoint */
-    bool (*spoiled)(struct db *);       /* nothing works in it but going back to a savepoint */
-    bool (*guard)(struct db *, bool on);/* watch what runs as a user's statement; was it? */
-    /* NULL, or: the same for many rows with one statement each, where statements are dear.
-     * read_jobs: the job rows of n chosen jobs. done_many: take the ready (leased: running) rows of
-     * n jobs that were done and put their done rows; *taken: how many rows there were to take. */
-    enum pawl_rc (*read_jobs)(struct db *, struct job *, size_t n, struct arena *,
-                              struct pawl_error *);
+    /* NULL, or, where a round trip is dear: as run, but nobody waits, and a failure is told by
+     * what is waited for next. ahead: somebody is going to ask for the rows of this binding. */
+    enum pawl_rc (*run_later)(struct db *, struct query *, struct pawl_error *);
+    enum pawl_rc (*ahead)(struct db *, struct query *, struct pawl_error *);
+    int64_t (*changes)(struct db *);     /* rows that the last run wrote */
+    int64_t (*insert_id)(struct db *);   /* id of the row that it inserted */
+    int64_t (*wrote)(struct db *);       /* rows written on this connection */
+    bool (*no_savepoint)(struct db *);   /* the last error: there is no such savepoint */
+    bool (*spoiled)(struct db *);        /* nothing works in it but going back to a savepoint */
+    bool (*guard)(struct db *, bool on); /* watch what runs as a user's statement; was it? */
+    /* NULL, or: the same for many rows with one statement, where statements are dear. It fails with
+     * FENCED, perhaps only at what is waited for next, if one of the rows was not there to take.
+     * done_many: take the ready (leased: running) rows of jobs that were done, put their done rows.
+     * lease_many: take the ready rows of a claim, put their running rows. */
     enum pawl_rc (*done_many)(struct db *, const struct db_done *, size_t n, bool leased,
-                              int64_t *taken, struct pawl_error *);
+                              struct pawl_error *);
+    enum pawl_rc (*lease_many)(struct db *, const struct lane *, const struct job *, size_t n,
+                               struct pawl_error *);
     enum pawl_rc (*check)(struct db *, pawl_finding_fn *, void *, int *, struct pawl_error *);
     enum pawl_rc (*doctor)(struct doctor *, struct pawl_error *); /* verb/doctor.h */
     /* A worker that has no file here: MISSING when it has to be taken for gone, ALIVE else. */
@@ -95,6 +103,16 @@ struct db_engine {
                          struct pawl_error *);
 };
 
+/* Where the last choice found its jobs, if it was in one place only (else task_id is 0), and the
+ * last of them. Until until_us the next choice may go on behind it. */
+enum { DB_LOOKS = 4 };
+struct db_line {
+    int64_t task_id, queue_id, rank, run_at_us, id;
+    int64_t until_us;          /* monotonic */
+    int64_t took_us[DB_LOOKS]; /* looking at all there is, the last times */
+    unsigned looks;
+};
+
 struct db {
     struct store base;         /* first: a struct store * is a struct db * */
     const struct db_engine *engine;
@@ -102,7 +120,9 @@ struct db {
     int64_t lease_us;
     struct side side;
     bool in_tx;
-    int64_t begun_us;          /* monotonic: since when the transaction is open */
+    int64_t begun_us; /* monotonic: since when the transaction is open */
+    struct db_line line;
+    bool one_by_one;           /* a fence did not hold: find out which */
     int64_t commit_us, job_ns; /* what an effect batch's commit takes, and each job; learnt */
     /* the effect transaction */
     struct job *batch; size_t batch_n, hand; bool effect_open;
@@ -183,6 +203,13 @@ static inline enum pawl_rc PAWL_MUST_USE db_run(struct db *db, struct query *q,
                                                 struct pawl_error *e)
 {
     return db->engine->run(db, q, e);
+}
+/* The same, for what cannot fail but with the transaction: nobody needs to wait for it. */
+static inline enum pawl_rc PAWL_MUST_USE db_run_later(struct db *db, struct query *q,
+                                                      struct pawl_error *e)
+{
+    return db->engine->run_later != NULL ? db->engine->run_later(db, q, e)
+                                         : db->engine->run(db, q, e);
 }
 /* Step for a row: OK with *row true/false; reset when false or on error. */
 static inline enum pawl_rc PAWL_MUST_USE db_row(struct db *db, struct query *q, bool *row,

@@ -44,7 +44,8 @@ static bool may_be_plain(struct db *db, const struct job *jobs, size_t n)
 {
     if (db->smooth_min == 0)
         db->smooth_min = SMOOTH_FIRST;
-    return n > 1 && db->smooth >= db->smooth_min && !jobs[0].suspect;
+    return (n > 1 || db->engine->done_many != NULL) && db->smooth >= db->smooth_min &&
+           !jobs[0].suspect;
 }
 
 /* A job of a plain batch had to be undone: expect more of them. */
@@ -97,19 +98,15 @@ static enum pawl_rc batch_opened(struct db *db, enum blame_kind kind, struct job
  * batch runs again one by one. */
 static enum pawl_rc write_later(struct db *db, struct pawl_error *e)
 {
-    int64_t taken = 0, stale = 0;
+    int64_t stale = 0;
     enum pawl_rc rc;
 
     if (db->later == NULL || db->later_n == 0)
         return PAWL_OK;
-    for (size_t i = 0; i < db->later_n; i++)
-        stale += db->later[i].stale;
+    for (size_t i = 0; i < db->later_n; i++) stale += db->later[i].stale;
     if (stale > 0 && (rc = db_count(db, "stale", stale, e)) != PAWL_OK)
         return rc;
-    rc = db->engine->done_many(db, db->later, db->later_n, db->leased_batch, &taken, e);
-    if (rc == PAWL_OK && taken != (int64_t)db->later_n)
-        rc = pawl_fail(e, PAWL_FENCED, "jobs of the batch were decided by somebody else");
-    return rc;
+    return db->engine->done_many(db, db->later, db->later_n, db->leased_batch, e);
 }
 
 /* The fence: who takes the row has decided the job. */
@@ -186,6 +183,18 @@ static enum pawl_rc savepoint(struct db *db, enum q_id id, struct pawl_error *e)
     return db->engine->no_savepoint(db) ? gone(e) : rc;
 }
 
+/* As RELEASE, told by the COMMIT where that is the engine's way. */
+static enum pawl_rc keep_later(struct db *db, struct pawl_error *e)
+{
+    struct query *q = NULL;
+    enum pawl_rc rc;
+
+    if (db->engine->run_later == NULL)
+        return savepoint(db, Q_SAVE_KEEP, e);
+    rc = db_q(db, Q_SAVE_KEEP, &q, e);
+    return rc == PAWL_OK ? db_run_later(db, q, e) : rc;
+}
+
 enum pawl_rc db_effect_job(struct store *st, size_t i, struct pawl_error *e)
 {
     struct db *db = db_of(st);
@@ -198,7 +207,7 @@ enum pawl_rc db_effect_job(struct store *st, size_t i, struct pawl_error *e)
     if (!db_effect_alive(st))
         return gone(e);
     if (!db->plain_saved &&
-        ((rc = db_q(db, Q_SAVE, &q, e)) != PAWL_OK || (rc = db_run(db, q, e)) != PAWL_OK))
+        ((rc = db_q(db, Q_SAVE, &q, e)) != PAWL_OK || (rc = db_run_later(db, q, e)) != PAWL_OK))
         return rc;
     db->savepoint = true;
     db->plain_saved = db->plain;
@@ -282,7 +291,7 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
         side_blame_clear(&db->side);
         return gone(e);
     }
-    if ((db->plain_saved && (rc = savepoint(db, Q_SAVE_KEEP, e)) != PAWL_OK) ||
+    if ((db->plain_saved && (rc = keep_later(db, e)) != PAWL_OK) ||
         (rc = write_later(db, e)) != PAWL_OK) {
         if (rc == PAWL_SQL && db->plain)
             not_smooth(db);
@@ -298,6 +307,8 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
     rc = db_commit(db, e);
     if (rc == PAWL_SQL && db->plain)
         not_smooth(db);
+    if (rc != PAWL_OK && rc != PAWL_UNSURE && db->engine->no_savepoint(db))
+        rc = gone(e);
     if (rc == PAWL_OK) {
         db->commit_us = learn(db->commit_us, st->env->mono_us(st->env->ctx) - before_us);
         db->job_ns = learn(db->job_ns, (before_us - db->begun_us) * 1000 / (int64_t)(db->hand + 1));

@@ -174,26 +174,96 @@ enum pawl_rc db_lease(struct db *db, const struct lane *lane, size_t want, bool 
      * two calls of the kernel. */
     if (*n > 0)
         env_bytes(db->env, lease, sizeof lease);
-    for (size_t i = 0; i < *n; i++) {
+    for (size_t i = 0; i < *n; i++)
         memcpy(jobs[i].lease_id, lease, sizeof lease);
+    if (*n > 0 && db->engine->lease_many != NULL && !db->one_by_one)
+        return db->engine->lease_many(db, lane, jobs, *n, e);
+    for (size_t i = 0; i < *n; i++) {
         if ((rc = lease_one(db, lane, &jobs[i], e)) != PAWL_OK)
             return pawl_wrap(e, "claim job %lld", (long long)jobs[i].id);
     }
     return PAWL_OK;
 }
 
-static enum pawl_rc turn_inside(struct db *db, struct settle *s, size_t n,
-                                const struct lane *lane, size_t want, bool alone,
-                                struct arena *arena, struct job *jobs, size_t *jobs_n,
-                                struct claim_info *info, enum settle_result *results,
-                                struct pawl_error *e)
+/* A success that no version guard has to be asked about. */
+static bool is_simple(const struct settle *s)
 {
-    enum pawl_rc rc;
+    return !s->unclaim && !s->heeded && s->d.to == PAWL_STATE_DONE && s->d.outcome == OUT_DONE &&
+           (s->job->entity == NULL || !s->job->has_version);
+}
 
-    for (size_t i = 0; i < n; i++)
-        if ((rc = settle_one(db, &s[i], lane, &results[i], e)) != PAWL_OK)
-            return pawl_wrap(e, "settle job %lld", (long long)s[i].job->id);
-    return db_lease(db, lane, want, alone, arena, jobs, jobs_n, info, e);
+/* The simple ones at once, each behind its fence: should one not hold, the turn as a whole is
+ * undone, and done again one by one. */
+static enum pawl_rc settle_simple(struct db *db, struct settle *s, size_t n,
+                                  enum settle_result *results, struct pawl_error *e)
+{
+    struct db_done done[LIMIT_CONCURRENCY];
+    size_t k = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct finding *f = s[i].found;
+
+        if (!is_simple(&s[i]))
+            continue;
+        results[i] = SETTLE_OK;
+        done[k++] = (struct db_done){
+            .job = s[i].job,
+            .result = f->result,
+            .result_bytes = f->result_bytes,
+            .started_at_us = f->started_at_us != 0 ? f->started_at_us : s[i].job->started_at_us,
+            .ended_at_us = db->env->wall_us(db->env->ctx)};
+    }
+    return k > 0 ? db->engine->done_many(db, done, k, true, e) : PAWL_OK;
+}
+
+/* One transaction: what ended, and what comes next. */
+struct turn {
+    struct settle *s;
+    size_t n;
+    const struct lane *lane;
+    size_t want;
+    bool alone;
+    struct arena *arena;
+    struct job *jobs;
+    size_t *jobs_n;
+    struct claim_info *info;
+    enum settle_result results[LIMIT_CONCURRENCY];
+};
+
+static enum pawl_rc turn_inside(struct db *db, struct turn *t, struct pawl_error *e)
+{
+    const bool at_once = db->engine->done_many != NULL && !db->one_by_one;
+    enum pawl_rc rc = PAWL_OK;
+
+    if (at_once && (rc = settle_simple(db, t->s, t->n, t->results, e)) != PAWL_OK)
+        return rc;
+    for (size_t i = 0; i < t->n; i++)
+        if (!(at_once && is_simple(&t->s[i])) &&
+            (rc = settle_one(db, &t->s[i], t->lane, &t->results[i], e)) != PAWL_OK)
+            return pawl_wrap(e, "settle job %lld", (long long)t->s[i].job->id);
+    return db_lease(db, t->lane, t->want, t->alone, t->arena, t->jobs, t->jobs_n, t->info, e);
+}
+
+static enum pawl_rc turn_once(struct db *db, struct turn *t, struct pawl_error *e)
+{
+    enum pawl_rc rc = db_begin(db, e);
+
+    *t->jobs_n = 0;
+    if (rc != PAWL_OK)
+        return rc;
+    rc = turn_inside(db, t, e);
+    if (rc != PAWL_OK || (t->n == 0 && *t->jobs_n == 0)) { /* nothing written: no commit, no sync */
+        db_rollback(db);
+        return rc;
+    }
+    if (fail_point("turn.commit.before")) {
+        db_rollback(db);
+        return pawl_fail(e, PAWL_IO, "failpoint turn.commit.before");
+    }
+    rc = db_commit(db, e);
+    if (rc == PAWL_OK && fail_point("turn.commit.after"))
+        rc = pawl_fail(e, PAWL_UNSURE, "failpoint turn.commit.after");
+    return rc;
 }
 
 enum pawl_rc db_turn(struct store *st, struct settle *s, size_t n, const struct lane *lane,
@@ -201,36 +271,31 @@ enum pawl_rc db_turn(struct store *st, struct settle *s, size_t n, const struct 
                      size_t *jobs_n, struct claim_info *info, struct pawl_error *e)
 {
     struct db *db = db_of(st);
-    enum settle_result results[LIMIT_CONCURRENCY] = {0};
+    struct turn t = {.s = s,
+                     .n = n,
+                     .lane = lane,
+                     .want = want,
+                     .alone = alone,
+                     .arena = arena,
+                     .jobs = jobs,
+                     .jobs_n = jobs_n,
+                     .info = info};
     enum pawl_rc rc;
 
     assert(n <= LIMIT_CONCURRENCY && want <= LIMIT_CONCURRENCY);
     *jobs_n = 0;
     if (fail_point("turn.before"))
         return pawl_fail(e, PAWL_IO, "failpoint turn.before");
-    if ((rc = db_begin(db, e)) != PAWL_OK)
-        return rc;
-    rc = turn_inside(db, s, n, lane, want, alone, arena, jobs, jobs_n, info, results, e);
-    if (rc != PAWL_OK || (n == 0 && *jobs_n == 0)) { /* nothing written: no commit, no sync */
-        db_rollback(db);
-        *jobs_n = rc == PAWL_OK ? *jobs_n : 0;
-        goto out;
+    rc = turn_once(db, &t, e);
+    if (rc == PAWL_FENCED) {
+        db->one_by_one = true;
+        rc = turn_once(db, &t, e);
+        db->one_by_one = false;
     }
-    if (fail_point("turn.commit.before")) {
-        db_rollback(db);
-        *jobs_n = 0;
-        rc = pawl_fail(e, PAWL_IO, "failpoint turn.commit.before");
-        goto out;
-    }
-    rc = db_commit(db, e);
-    if (rc == PAWL_OK && fail_point("turn.commit.after"))
-        rc = pawl_fail(e, PAWL_UNSURE, "failpoint turn.commit.after");
     if (rc == PAWL_OK)
-        for (size_t i = 0; i < n; i++)
-            s[i].result = results[i];
+        for (size_t i = 0; i < n; i++) s[i].result = t.results[i];
     else
         *jobs_n = 0;
-out:
     db_leave(db);
     if (rc == PAWL_OK && n > 0)
         db_wake(db);
