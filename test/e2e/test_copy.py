@@ -12,6 +12,7 @@ import unittest
 
 import pgkit
 from pawltest import PAWL, PawlTest
+from stores import postgres_alone
 
 TIMEOUT = 180
 NOT_CARRIED = {"migration", "last", "move"}        # the schema's, a scratch row, the mark
@@ -130,6 +131,7 @@ def carried(table, column, value):
 BAD_ARGS = "'{\"p\":\"C:\\\\' || CAST(x'ff' AS TEXT) || '\"}'"
 
 
+@postgres_alone
 class Everything(CopyTest):
     """A store with all that a store can hold."""
 
@@ -260,6 +262,7 @@ class Everything(CopyTest):
         self.ok("check", **there)
 
 
+@postgres_alone
 class Move(CopyTest):
     def test_a_dry_run_counts_and_changes_nothing(self):
         self.few()
@@ -565,6 +568,7 @@ class Move(CopyTest):
         self.assertEqual(here, sorted((r["id"], r["args"]) for r in self.rows_there("job")))
 
 
+@postgres_alone
 class Page(CopyTest):
     def test_the_drill_of_the_page_prints_what_it_shows(self):
         with open(os.path.join(pgkit.ROOT, "doc", "moving-up.md"), encoding="utf-8") as f:

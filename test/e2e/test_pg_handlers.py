@@ -443,7 +443,7 @@ class Page(Claims):
 
     def test_examples_run(self):
         self.sql("CREATE TABLE orders(id int, amount int, paid boolean)")
-        enqueue_it, handle_it = re.findall(r"```sql\n(.*?)```", self.page, re.S)
+        enqueue_it, handle_it, fail_it = re.findall(r"```sql\n(.*?)```", self.page, re.S)
         self.assertEqual(self.sql(enqueue_it), [["1", "t"]])
         self.assertEqual(self.sql(enqueue_it), [["1", "f"]])
         self.sql("\\set job 1\n\\set lease %s" % self.claim("1"))
@@ -451,6 +451,13 @@ class Page(Claims):
         self.assertEqual(self.sql("SELECT state, result FROM pawl.jobs"),
                          [["done", '{"receipt":"r-1"}']])
         self.assertEqual(self.sql("SELECT DISTINCT paid FROM orders"), [["t"]])
+        job = self.one("SELECT id FROM pawl.enqueue('charge', '{}')")
+        self.sql("ALTER TABLE orders ADD refused boolean")
+        self.sql("\\set job %s\n\\set lease %s" % (job, self.claim(job)))
+        self.sql(fail_it)
+        self.assertEqual(self.sql("SELECT said, said_error FROM pawl.x_running"),
+                         [["permanent", "no such card"]])
+        self.assertEqual(self.sql("SELECT DISTINCT refused FROM orders"), [["t"]])
 
     def test_parameters_and_states_are_those_of_the_functions(self):
         named = re.search(r"`pawl\.enqueue\((task, args, key.*?)\)`", self.page, re.S).group(1)
@@ -459,7 +466,7 @@ class Page(Claims):
                              " AND proname = 'enqueue'"):
             self.assertEqual(args, [named])
         states = set(re.findall(r"ERRCODE = '(\w+)'", script("functions.sql")))
-        self.assertEqual(states | {"40001", "23505"},
+        self.assertEqual(states | {"40001", "23505", "PWMOV"},  # of a moved store
                          set(re.findall(r"`([0-9A-Z]{5})`", self.page)))
 
     def test_views_are_those_of_sqlite(self):

@@ -53,7 +53,7 @@ struct pg_ahead { const struct pg_query *q; struct buf bound; PGresult *r; };
 
 /* Statements of PostgreSQL alone, named behind those of the verbs. */
 enum { PQ_LEASE = Q_N, PQ_DONE_READY, PQ_DONE_LEASED, PQ_IDS, PQ_JOBS_ADD, PQ_KEYS_ADD,
-       PQ_READY_ADD, PQ_KEYS_KNOWN, PQ_FENCE_UNSAID, PQ_SAID, PQ_END };
+       PQ_READY_ADD, PQ_IDS_NEW, PQ_FENCE_UNSAID, PQ_SAID, PQ_END };
 
 struct pg {
     struct db d;                /* first: a struct store * is a struct pg * */

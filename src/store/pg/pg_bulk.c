@@ -79,50 +79,44 @@ static enum pawl_rc write(struct bulk *k, int id, const int *arrays, int arrays_
     return pg_run_later(&k->pg->d, q, e);
 }
 
-/* Are all keys new, as far as can be seen, and none there twice? */
-static enum pawl_rc all_new(struct bulk *k, bool *yes, struct pawl_error *e)
-{
-    static const int known[] = {TASK, SOURCE, KEY};
-    struct query *q = NULL;
-    enum pawl_rc rc = bind(k, PQ_KEYS_KNOWN, known, 3, &q, e);
-    bool row = false;
-
-    *yes = false;
-    if (rc != PAWL_OK)
-        return rc;
-    q_int(q, 4, (int64_t)k->keyed);
-    if ((rc = pg_row(&k->pg->d, q, &row, e)) == PAWL_OK) *yes = row && q_i64(q, 0) != 0;
-    q_reset(q);
-    return rc;
-}
-
-static enum pawl_rc ask_ids(struct bulk *k, struct pawl_error *e)
+/* Ids for all, asked for while the names are looked up; keyed requests have to be new first. */
+static enum pawl_rc ask_ids(struct bulk *k, const struct pawl_request *req, struct pawl_error *e)
 {
     struct query *q = NULL;
-    const enum pawl_rc rc = pg_named(&k->pg->d, PQ_IDS, &q, e);
+    bool keyed = false;
+    enum pawl_rc rc;
 
-    if (rc != PAWL_OK)
-        return rc;
+    for (size_t i = 0; i < k->n; i++)
+        keyed = keyed || req[i].key != NULL;
+    if (keyed || (rc = pg_named(&k->pg->d, PQ_IDS, &q, e)) != PAWL_OK)
+        return keyed ? PAWL_OK : rc;
     q_int(q, 1, (int64_t)k->n);
     return pg_ahead(&k->pg->d, q, e);
 }
 
-static enum pawl_rc take_ids(struct bulk *k, struct pawl_enqueued *out, struct pawl_error *e)
+/* *new false: a key is known, as far as can be seen, or there twice. */
+static enum pawl_rc take_ids(struct bulk *k, struct pawl_enqueued *out, bool *new,
+                             struct pawl_error *e)
 {
+    static const int known[] = { TASK, SOURCE, KEY };
     struct query *q = NULL;
     bool row = true;
     size_t i = 0;
-    enum pawl_rc rc = pg_named(&k->pg->d, PQ_IDS, &q, e);
+    enum pawl_rc rc = k->keyed > 0 ? bind(k, PQ_IDS_NEW, known, 3, &q, e)
+                                   : pg_named(&k->pg->d, PQ_IDS, &q, e);
 
     if (rc != PAWL_OK)
         return rc;
-    q_int(q, 1, (int64_t)k->n);
+    if (k->keyed > 0)
+        q_int(q, 4, (int64_t)k->keyed);
+    q_int(q, k->keyed > 0 ? 5 : 1, (int64_t)k->n);
     while ((rc = pg_row(&k->pg->d, q, &row, e)) == PAWL_OK && row && i < k->n) {
         out[i].id = q_i64(q, 0);
         pg_put_int(&k->b[ID], out[i++].id);
     }
     q_reset(q);
-    if (rc == PAWL_OK && i < k->n)
+    *new = i > 0;
+    if (rc == PAWL_OK && *new && i < k->n)
         rc = pawl_fail(e, PAWL_STORE, "the sequence of job ids gave %zu of %zu", i, k->n);
     buf_putc(&k->b[ID], '}');
     return rc;
@@ -134,13 +128,12 @@ static enum pawl_rc store_all(struct bulk *k, struct pawl_enqueued *out, bool *d
     static const int keys[] = {ID, TASK, SOURCE, KEY}, ready[] = {ID, TASK, QUEUE, RANK, RUN_AT},
                      jobs[] = {ID,    TASK,   QUEUE,   SOURCE,   KEY,     ARGS,   HEADERS,
                                TRACE, ENTITY, VERSION, PRIORITY, RETRIES, RUN_AT, EXPIRES};
-    bool new = true;
-    enum pawl_rc rc;
+    bool new = false;
+    enum pawl_rc rc = take_ids(k, out, &new, e);
 
-    if (k->keyed > 0 && ((rc = all_new(k, &new, e)) != PAWL_OK || !new))
+    if (rc != PAWL_OK || !new)
         return rc;
-    if ((rc = take_ids(k, out, e)) != PAWL_OK ||
-        (rc = write(k, PQ_JOBS_ADD, jobs, 14, k->now_us, e)) != PAWL_OK ||
+    if ((rc = write(k, PQ_JOBS_ADD, jobs, 14, k->now_us, e)) != PAWL_OK ||
         (k->keyed > 0 && (rc = write(k, PQ_KEYS_ADD, keys, 4, (int64_t)k->keyed, e)) != PAWL_OK) ||
         (rc = write(k, PQ_READY_ADD, ready, 5, 0, e)) != PAWL_OK)
         return rc;
@@ -153,7 +146,7 @@ enum pawl_rc pg_bulk(struct pg *pg, const struct pawl_request *req, size_t n, in
                      struct pawl_error *e)
 {
     struct bulk k = {.pg = pg, .n = n, .now_us = now_us};
-    enum pawl_rc rc = ask_ids(&k, e);
+    enum pawl_rc rc = ask_ids(&k, req, e);
     bool failed = false;
 
     *done = false;

@@ -94,11 +94,14 @@ static const char *const own[PQ_END] = {
         " k.run_at, k.runs, k.failures, k.lost, k.releases, k.snoozes, k.suspect FROM k)" ALL_OF(
             17) " AND k.runs = g.runs",
     [PQ_IDS] = "SELECT nextval('pawl.x_job_id_seq') FROM generate_series(1, $1::int)",
-    [PQ_KEYS_KNOWN] = "WITH n AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::text[],"
-                      " $3::text[]) AS n (task, source, key) WHERE key IS NOT NULL) SELECT"
-                      " (SELECT count(*) FROM (SELECT DISTINCT * FROM n) d) = $4::bigint AND NOT"
-                      " EXISTS (SELECT FROM n, LATERAL (SELECT 1 FROM pawl.x_key k WHERE"
-                      " k.task_id = n.task AND k.source = n.source AND k.key = n.key LIMIT 1) f)",
+    /* Ids, if none of the keys is known, and none there twice. */
+    [PQ_IDS_NEW] = "WITH n AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::text[],"
+                   " $3::text[]) AS n (task, source, key) WHERE key IS NOT NULL), new AS"
+                   " MATERIALIZED (SELECT (SELECT count(*) FROM (SELECT DISTINCT * FROM n) d) ="
+                   " $4::bigint AND NOT EXISTS (SELECT FROM n, LATERAL (SELECT 1 FROM pawl.x_key k"
+                   " WHERE k.task_id = n.task AND k.source = n.source AND k.key = n.key LIMIT 1) f)"
+                   " AS ok) SELECT nextval('pawl.x_job_id_seq') FROM new,"
+                   " generate_series(1, $5::int) WHERE ok",
     [PQ_JOBS_ADD] = "INSERT INTO pawl.x_job (id, task_id, queue_id, source, key, args, headers,"
                     " trace, entity, version, priority, max_retries, run_at_us, expires_at_us,"
                     " created_at_us, gen) OVERRIDING SYSTEM VALUE SELECT u.*, $15::bigint, 0"
