@@ -176,7 +176,8 @@ def prctl(option, value):
 def test_env(test, tmp):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("PAWL_", "CK_"))
-           or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN", "PAWL_TEST_KEPT", *FETCHED)}
+           or k in ("PAWL_NODE", "PAWL_CACHE", "PAWL_PG_BIN", "PAWL_PG_DATA", "PAWL_TEST_KEPT",
+                    *FETCHED)}
     for name in "PAWL_TEST_PG", "PAWL_TEST_PG_USER", "PAWL_TEST_PG_TEMPLATE":
         if name in os.environ and not test.label: # once is enough: it is the same engine
             env[name] = os.environ[name]
@@ -642,6 +643,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pawl-test-") as base:
         tempfile.tempdir = base
         os.environ["PAWL_TEST_KEPT"] = tempfile.mkdtemp(prefix="kept-")
+        os.environ["PAWL_PG_DATA"] = os.path.join(os.environ["PAWL_TEST_KEPT"], "pg-data")
         server = start_server(report, opts.build_dir)
         try:
             run_all(tests, max(1, opts.jobs), report)

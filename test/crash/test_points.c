@@ -244,6 +244,9 @@ static bool strike(struct fx *f, struct world *w, const char *point, const char 
     return false;
 }
 
+/* What a machine would have to be like: test/e2e/test_doctor.py. */
+static const char *const doctor_points[] = { "doctor.disk", "doctor.network" };
+
 /* Points that a life passes; init has lives of its own below, the worker's points are passed by the
  * real program (test/e2e/test_work_crash.py). */
 static const char *const points[] = {
@@ -275,6 +278,7 @@ START_TEST(crash_every_point_is_tested_somewhere)
                       listed(*p, init_points, UT_N(init_points)) ||
                       listed(*p, combine_points, UT_N(combine_points)) ||
                       listed(*p, copy_points, UT_N(copy_points)) ||
+                      listed(*p, doctor_points, UT_N(doctor_points)) ||
                       listed(*p, worker_points, UT_N(worker_points)), "%s is not", *p);
 }
 END_TEST
