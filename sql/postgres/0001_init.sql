@@ -116,7 +116,8 @@ CREATE TABLE pawl.x_worker (
     pid           BIGINT NOT NULL,
     lease_us      BIGINT NOT NULL,
     joined_at_us  BIGINT NOT NULL,
-    beat_at_us    BIGINT NOT NULL
+    beat_at_us    BIGINT NOT NULL,
+    mark          TEXT COLLATE "C"          -- last words of its effect batch: nonce, alone, jobs
 );
 
 CREATE TABLE pawl.x_done (

@@ -99,6 +99,7 @@ static void add(struct wlane *l, const struct lane_task *lt, const struct pawl_t
     const size_t n = l->lane.tasks_n++;
 
     l->tasks[n] = *lt;
+    l->tasks[n].native = true;
     l->c[n] = (struct c_task){.handler = t->handler, .ctx = t->ctx};
 }
 

@@ -128,7 +128,8 @@ int64_t store_worker_stamp(struct store *st);
 enum pawl_rc store_worker_leave(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 
 /* What a worker serves. */
-struct lane_task { int64_t id; const char *name; struct policy policy; };
+/* native: its handler runs in this process, and can be the end of it. */
+struct lane_task { int64_t id; const char *name; struct policy policy; bool native; };
 struct lane {
     const struct lane_task *tasks; size_t tasks_n;
     const char *const *queues; size_t queues_n;       /* none: every queue */

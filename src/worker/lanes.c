@@ -91,6 +91,7 @@ static enum pawl_rc declare_one(const struct declare *d, const struct conf_task 
     }
     if (d->fn != NULL) d->fn(d->ctx, &diff);
     out->name = t->name;
+    out->native = t->kind == HANDLER_C;
     policy_defaults(&out->policy);
     if (!policy_parse(&out->policy, buf_str(&stored), why, sizeof why)) {
         rc = pawl_fail(e, PAWL_CONFIG, "task %s: the stored policy cannot be read: %s; store this "

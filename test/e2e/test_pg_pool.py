@@ -118,7 +118,7 @@ class Work(Pooled):
         build = os.environ.get("PAWL_BUILD_DIR", os.path.dirname(PAWL))
         suites = sorted(p for p in glob.glob(os.path.join(build, "test", "store_test_*"))
                         if os.access(p, os.X_OK) and os.path.isfile(p) and os.path.basename(p)[11:]
-                        in ("leased",))
+                        in ("leased", "pg_away"))
         if not suites:
             self.skipTest("the C suites are not built")
         env = dict(os.environ, PAWL_TEST_PG=self.server.dir, PAWL_TEST_PG_USER=pgkit.SUPERUSER,

@@ -111,6 +111,16 @@ class Runner(Tree):
         self.assertIn("a clue", out)
         self.assertIn("1 != 2", out)
 
+    def test_module_that_cannot_be_imported_is_told_though_names_are_given(self):
+        self.write("test/e2e/test_m.py", "import nowhere_at_all\n")
+        self.suite("echo 1..1; echo ok 1 - f.c:c:test_one: Passed")
+        for name in "e2e/", "test_of_that_module":
+            code, out, last = self.run_tests(name)
+            self.assertEqual((code, last), (1, "0 passed, 1 failed, 0 skipped"), out)
+            self.assertIn("nowhere_at_all", out)
+        code, out, last = self.run_tests("unit/")       # it is not asked for
+        self.assertEqual((code, last), (0, "1 passed, 0 failed, 0 skipped"), out)
+
     def test_exit_inside_a_test_is_a_failure(self):
         self.module("def test_exit(self): sys.exit(0)\ndef test_gone(self): os._exit(0)")
         code, out, last = self.run_tests("e2e/")

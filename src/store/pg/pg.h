@@ -95,6 +95,9 @@ struct pg {
     struct pg_query named[PQ_END];
     struct store_stmt *user;
     const char *refused;
+    PGconn *mark;               /* for the last words, once a batch has some (pg_mark.c) */
+    bool mark_sent;             /* an answer to come */
+    int64_t mark_retry_us;
 };
 
 static inline struct pg *pg_of(struct store *st) { return (struct pg *)(void *)st; }
@@ -112,6 +115,9 @@ enum pawl_rc pg_rc_of(const char *state);
  * broken, or did not answer in time, and is closed. It is closed, too, when the answer is an error
  * behind which nothing came. */
 PGresult *pg_wait(struct pg *pg, int64_t until_us);
+/* Until the socket can be read (or written, while something is left to send), or us have passed.
+ * false: broken. */
+bool pg_turn(PGconn *c, int64_t us);
 /* Until an answer can be read without waiting. false: broken, or too late. */
 bool pg_idle(struct pg *pg, int64_t until_us);
 int64_t pg_count(struct pg *pg, PGresult *r); /* rows that it wrote, or returned; counted */
@@ -247,6 +253,12 @@ enum pawl_rc pg_load(struct db *db, const struct db_table *t, struct db_load **o
 enum pawl_rc pg_load_row(struct db_load *load, const struct db_value *v, struct pawl_error *e);
 enum pawl_rc pg_load_end(struct db_load *load, int64_t *n, struct pawl_error *e);
 void pg_load_drop(struct db_load *load);
+
+/* pg_mark.c: the last words of a batch, for other hosts */
+void pg_mark(struct db *db, uint64_t nonce, bool alone, const struct job *jobs, size_t n);
+enum pawl_rc pg_marked(struct db *db, const char *id, struct side_blame *b, bool *found,
+                       struct pawl_error *e) PAWL_MUST_USE;
+void pg_mark_close(struct pg *pg);
 
 /* pg_wake.c: telling other hosts, and being told */
 void pg_wake(struct db *db);

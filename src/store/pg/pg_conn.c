@@ -99,19 +99,17 @@ bool pg_spoiled(const struct pg *pg)
 
 /* --- waiting --- */
 
-/* Until the socket can be read (or written, while something is left to send). false: broken. */
-static bool turn(struct pg *pg, int64_t until_us)
+bool pg_turn(PGconn *c, int64_t us)
 {
-    const int left = PQflush(pg->c);
-    struct pollfd p = { .fd = PQsocket(pg->c),
+    const int left = PQflush(c);
+    struct pollfd p = { .fd = PQsocket(c),
                         .events = (short)(left > 0 ? POLLIN | POLLOUT : POLLIN) };
-    const int64_t us = until_us - mono(pg);
 
     if (left < 0 || p.fd < 0)
         return false;
     if (us > 0 && poll(&p, 1, (int)((us + 999) / 1000)) < 0 && errno != EINTR)
         return false;
-    return (p.revents & (POLLIN | POLLHUP | POLLERR)) == 0 || PQconsumeInput(pg->c) == 1;
+    return (p.revents & (POLLIN | POLLHUP | POLLERR)) == 0 || PQconsumeInput(c) == 1;
 }
 
 /* A user's statement has a time limit of its own. */
@@ -136,7 +134,7 @@ bool pg_idle(struct pg *pg, int64_t until_us)
         const int64_t now = mono(pg);
 
         if (now >= until_us || (watched && overdue(pg)) ||
-            !turn(pg, watched && until_us > now + TICK_US ? now + TICK_US : until_us))
+            !pg_turn(pg->c, watched && until_us > now + TICK_US ? TICK_US : until_us - now))
             return false;
     }
     return true;

@@ -96,6 +96,6 @@ const struct db_engine pg_engine = {
     .insert_id = insert_id, .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled,
     .guard = guard, .done_many = pg_done_many, .lease_many = pg_lease_many, .check = check,
     .doctor = pg_doctor,
-    .life = pg_life, .still_gone = pg_still_gone, .mover = &pg_mover,
-    .fence_unsaid = pg_fence_unsaid, .said = pg_said,
+    .life = pg_life, .still_gone = pg_still_gone, .mark = pg_mark, .marked = pg_marked,
+    .mover = &pg_mover, .fence_unsaid = pg_fence_unsaid, .said = pg_said,
 };

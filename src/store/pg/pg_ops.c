@@ -16,8 +16,10 @@ static void op_free(struct pg *pg)
         struct store_stmt *s = pg->user;
         ((struct stmt_head *)(void *)s)->free(&s);
     }
-    if (store_is_ours(&pg->d.base))
+    if (store_is_ours(&pg->d.base)) {
         pg_disconnect(pg);
+        pg_mark_close(pg);
+    }
     for (int i = 0; i < PQ_END; i++)
         pg_query_end(&pg->named[i]);
     pg_wake_close(pg);

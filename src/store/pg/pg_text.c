@@ -79,6 +79,8 @@ static const char *const own[PQ_END] = {
                    " j.source, j.key, j.args, j.headers, j.trace, j.entity, j.version, j.priority,"
                    " j.max_retries FROM pawl.x_dead d JOIN pawl.x_job j ON j.id = d.job_id"
                    " WHERE d.job_id = $1 FOR UPDATE OF d",
+    [Q_WORKERS] = "SELECT worker FROM pawl.x_running UNION SELECT id FROM pawl.x_worker"
+                  " WHERE beat_at_us + lease_us < $1",
     [Q_ROWS_OF] = ROWS_OF " FOR UPDATE SKIP LOCKED",
     [Q_ROWS_OF_DEAD] = ROWS_OF " FOR UPDATE",
     [PQ_LEASE] =

@@ -91,6 +91,11 @@ struct db_engine {
     enum pawl_rc (*doctor)(struct doctor *, struct pawl_error *); /* verb/doctor.h */
     /* A worker that has no file here: MISSING when it has to be taken for gone, ALIVE else. */
     enum side_life (*life)(struct db *, const char *id);
+    /* NULL, or: write where other hosts can read it who is in the batch whose first job is about to
+     * run (n 0: nobody any more); and, in the transaction that recovers a worker, read it. */
+    void (*mark)(struct db *, uint64_t nonce, bool alone, const struct job *, size_t n);
+    enum pawl_rc (*marked)(struct db *, const char *id, struct side_blame *, bool *found,
+                           struct pawl_error *);
     /* In the transaction that recovers it: is it gone still? It is forgotten then. proven: by
      * its side file, whatever else was written down. */
     enum pawl_rc (*still_gone)(struct db *, const char *id, bool proven, bool *gone,
@@ -127,6 +132,7 @@ struct db {
     /* the effect transaction */
     struct job *batch; size_t batch_n, hand; bool effect_open;
     bool leased_batch;         /* its jobs are leased to us: the fence is the running row */
+    bool marked;               /* its jobs are written down for other hosts */
     bool savepoint;            /* a job is in hand, and has a savepoint unless the batch is plain */
     bool plain, plain_saved;   /* one savepoint for the batch, since things went well; it is set */
     int64_t smooth, smooth_min; /* jobs in a row that needed none; how many make a plain batch */

@@ -3,8 +3,7 @@
  *
  * Keeps: nothing is written before the first job's work; the fence of a job is the deletion of its
  *        ready row with the runs it was read with; the blame record names the job in hand before
- *        its
- *        work starts, and `commit` before the COMMIT.
+ *        its work starts, and `commit` before the COMMIT.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -68,13 +67,41 @@ static enum pawl_rc gone(struct pawl_error *e)
     return pawl_fail(e, PAWL_BUG, "the effect transaction is gone: the handler ended it");
 }
 
-/* The transaction is open and its jobs are known: write down who they are. */
-static enum pawl_rc batch_opened(struct db *db, enum blame_kind kind, struct job *jobs,
-                                 size_t n,
-                                 struct pawl_error *e)
+/* For other hosts: the jobs that may be the end of this process. Leased ones have their rows. */
+static void mark(struct db *db, const struct lane *lane, uint64_t nonce, const struct job *jobs,
+                 size_t n)
 {
+    struct job some[LIMIT_BATCH];
+    size_t k = 0;
+
+    if (db->engine->mark == NULL)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (lane->tasks[jobs[i].task_i].native)
+            some[k++] = jobs[i];
+    if (k > 0)
+        db->engine->mark(db, nonce, n == 1 && jobs[0].suspect, some, k);
+    db->marked = k > 0;
+}
+
+/* Nobody is in hand; for those who read the mark: the jobs wait as before, or are to be decided. */
+static void unmark(struct db *db)
+{
+    if (db->marked)
+        db->engine->mark(db, 0, false, NULL, 0);
+    db->marked = false;
+}
+
+/* The transaction is open and its jobs are known: write down who they are. */
+static enum pawl_rc batch_opened(struct db *db, enum blame_kind kind, const struct lane *lane,
+                                 struct job *jobs, size_t n, struct pawl_error *e)
+{
+    const uint64_t nonce = db->env->random(db->env->ctx);
+
     side_blame_clear(&db->side);
-    side_blame_batch(&db->side, kind, db->env->random(db->env->ctx), n == 1 && jobs[0].suspect);
+    side_blame_batch(&db->side, kind, nonce, n == 1 && jobs[0].suspect);
+    if (kind == BLAME_EFFECT)
+        mark(db, lane, nonce, jobs, n);
     for (size_t i = 0; i < n; i++)
         side_blame_job(&db->side, (uint32_t)i, jobs[i].id, jobs[i].n.runs);
     db->batch = jobs;
@@ -140,7 +167,7 @@ enum pawl_rc db_effect_begin(struct store *st, const struct lane *lane, size_t w
     env_bytes(db->env, db->batch_lease, sizeof db->batch_lease); /* one: it is one transaction */
     for (size_t i = 0; i < *n; i++)
         memcpy(jobs[i].lease_id, db->batch_lease, sizeof jobs[i].lease_id);
-    return batch_opened(db, BLAME_EFFECT, jobs, *n, e);
+    return batch_opened(db, BLAME_EFFECT, lane, jobs, *n, e);
 }
 
 enum pawl_rc db_effect_resume(struct store *st, const struct lane *lane, struct job *jobs, size_t n,
@@ -149,12 +176,11 @@ enum pawl_rc db_effect_resume(struct store *st, const struct lane *lane, struct 
     struct db *db = db_of(st);
     enum pawl_rc rc;
 
-    (void)lane;
     assert(!db->effect_open);
     db->side.long_turn = true;
     rc = db_begin(db, e);
     db->side.long_turn = false;
-    return rc == PAWL_OK ? batch_opened(db, BLAME_APPLY, jobs, n, e) : rc;
+    return rc == PAWL_OK ? batch_opened(db, BLAME_APPLY, lane, jobs, n, e) : rc;
 }
 
 /* What ends and what comes next share the commit. */
@@ -289,6 +315,7 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
     if (!db_effect_alive(st)) {
         db_rollback(db);
         side_blame_clear(&db->side);
+        unmark(db);
         return gone(e);
     }
     if ((db->plain_saved && (rc = keep_later(db, e)) != PAWL_OK) ||
@@ -316,6 +343,8 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
     if (rc == PAWL_OK && fail_point("effect.commit.after"))
         rc = pawl_fail(e, PAWL_UNSURE, "failpoint effect.commit.after");
     side_blame_clear(&db->side);
+    if (rc != PAWL_OK)
+        unmark(db); /* else the next batch has its own, and what is done is nobody's fault */
     db->effect_open = false;
     return rc;
 }
@@ -327,6 +356,7 @@ void db_effect_rollback(struct store *st)
 
     db_rollback(db);
     side_blame_clear(&db->side);
+    unmark(db);
     db->effect_open = db->savepoint = false;
 }
 
@@ -368,6 +398,7 @@ enum pawl_rc db_effect_verdicts(struct store *st, struct settle *s, size_t n, st
     assert(!db->in_tx && n <= LIMIT_BATCH);
     if (n == 0)
         return PAWL_OK;
+    unmark(db); /* they have ended: whoever is lost now was not lost with them in hand */
     if (fail_point("verdict.before"))
         return pawl_fail(e, PAWL_IO, "failpoint verdict.before");
     if ((rc = db_begin(db, e)) != PAWL_OK)

@@ -243,11 +243,18 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
     if ((rc = db_begin(r->db, e)) != PAWL_OK)
         return rc;
     const int64_t boot = r->db->env->boot_us(r->db->env->ctx);
-    bool gone = peer->life != SIDE_FROZEN || side_still_frozen(peer, boot);
-    if (gone)
+    bool gone = peer->life != SIDE_FROZEN || side_still_frozen(peer, boot), marked = false;
+    struct side_blame last;
+
+    /* Its files decide, where there are any. */
+    if (gone && peer->w == NULL && r->db->engine->marked != NULL)
+        rc = r->db->engine->marked(r->db, peer->id, &last, &marked, e);
+    if (rc == PAWL_OK && gone)
         rc = r->db->engine->still_gone(r->db, peer->id, peer->life != SIDE_MISSING, &gone, e);
     if (rc == PAWL_OK && gone)
         rc = reap_rows(r, peer, f, e);
+    if (rc == PAWL_OK && gone && marked)
+        rc = reap_blame(r, &last, 0, e);
     if (rc == PAWL_OK && fail_point("reap.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
     if (rc == PAWL_OK)
@@ -260,7 +267,8 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
     return rc;
 }
 
-/* Workers to look at: every file, and every name in a running row (its file may be missing). */
+/* Workers to look at: every file, every name in a running row (its file may be missing), and who
+ * was written down and does not beat any more. */
 static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n,
                                   struct pawl_error *e)
 {
@@ -281,6 +289,7 @@ static enum pawl_rc suspects_list(struct reaper *r, const char ***ids, size_t *n
         (*ids)[(*n)++] = files[i];
     if ((rc = db_q(r->db, Q_WORKERS, &q, e)) != PAWL_OK)
         return rc;
+    q_int(q, 1, r->db->env->wall_us(r->db->env->ctx));
     while ((rc = db_row(r->db, q, &row, e)) == PAWL_OK && row && *n < room) {
         const char *id = q_dup(&r->a, q, 0);
         bool have = id == NULL;

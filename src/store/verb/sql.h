@@ -144,7 +144,7 @@
     X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1"                                      \
                  " RETURNING error, worker, " DB_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \
-    X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running")                                      \
+    X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running WHERE ?1 > 0")                         \
     X(ROWS_OF, DB_ROWS_OF)                                                                        \
     X(ROWS_OF_DEAD, DB_ROWS_OF)                                                                   \
     X(BLAME_PUT, "INSERT INTO pawl_x_blame (nonce, read_at_us) VALUES (?1, ?2)"                   \
