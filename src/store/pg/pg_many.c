@@ -11,9 +11,19 @@
 
 /* --- arrays --- */
 
+/* By hand: printf was a tenth of the client's time for a batch. */
 void pg_put_int(struct buf *b, int64_t v)
 {
-    buf_printf(b, b->n == 0 ? "{%lld" : ",%lld", (long long)v);
+    char out[24], *at = out + sizeof out;
+    uint64_t left = v < 0 ? -(uint64_t)v : (uint64_t)v;
+
+    do
+        *--at = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (v < 0)
+        *--at = '-';
+    *--at = b->n == 0 ? '{' : ',';
+    buf_put(b, at, (size_t)(out + sizeof out - at));
 }
 
 void pg_put_text(struct buf *b, const char *s, size_t n)
@@ -23,23 +33,29 @@ void pg_put_text(struct buf *b, const char *s, size_t n)
         buf_puts(b, "NULL");
         return;
     }
+    size_t from = 0;
     buf_putc(b, '"');
     for (size_t i = 0; i < n; i++) {
-        if (s[i] == '"' || s[i] == '\\')
-            buf_putc(b, '\\');
-        buf_putc(b, s[i]);
+        if (s[i] != '"' && s[i] != '\\')
+            continue;
+        buf_put(b, s + from, i - from);
+        buf_putc(b, '\\');
+        from = i;
     }
+    buf_put(b, s + from, n - from);
     buf_putc(b, '"');
 }
 
 static void put_lease(struct buf *b, const struct job *job)
 {
-    char hex[2 * sizeof job->lease_id + 3];
+    static const char digit[] = "0123456789abcdef";
+    char hex[2 * sizeof job->lease_id + 2] = "\\x";
 
-    memcpy(hex, "\\x", 2);
-    for (size_t i = 0; i < sizeof job->lease_id; i++)
-        snprintf(hex + 2 + 2 * i, 3, "%02x", job->lease_id[i]);
-    pg_put_text(b, hex, sizeof hex - 1);
+    for (size_t i = 0; i < sizeof job->lease_id; i++) {
+        hex[2 + 2 * i] = digit[job->lease_id[i] >> 4];
+        hex[3 + 2 * i] = digit[job->lease_id[i] & 15];
+    }
+    pg_put_text(b, hex, sizeof hex);
 }
 
 /* Ends the array, and binds it. false: out of memory */
