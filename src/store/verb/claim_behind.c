@@ -7,13 +7,16 @@
  *        15 ms a claim were measured under a snapshot held for 50 s.
  * How:   while such a look is dear, it is done so seldom that it takes a twentieth of the time; in
  *        between, jobs are taken from behind the last one, in the same line.
+ *        A rollback gives back what was taken, so the next look is at everything.
  * Keeps: what comes before that meanwhile (a higher priority, an earlier time, another queue) waits
  *        for the next look: a second at the most. Pauses and suspects are looked at every time.
  */
 #include "base/err.h"
 #include "store/verb/claim.h"
 
-#define DEAR_US 500         /* usual: 200 */
+#define DEAR_US 500         /* usual: 200; and */
+#define DEAR_TIMES 3        /* what the cheapest one took: a slow machine is none of our business */
+#define DEAR_ANYWAY_US 5000 /* who begins in the middle of it knows no cheap one */
 #define LOOK_SHARE 20
 #define BEHIND_MAX_US 1000000
 #define AHEAD_TASKS 8
@@ -39,11 +42,20 @@ static int64_t cost_of_look(const struct db_line *l)
     return l->looks < DB_LOOKS ? 0 : least;
 }
 
+static bool is_dear(const struct db_line *l, int64_t cost)
+{
+    return cost >= DEAR_ANYWAY_US || (cost >= DEAR_US && cost >= DEAR_TIMES * l->cheapest_us);
+}
+
 void claim_note_look(const struct choice *c, bool full)
 {
     struct db_line *l = &c->db->line;
 
-    l->took_us[l->looks++ % DB_LOOKS] = mono(c->db) - c->start_us;
+    const int64_t took_us = mono(c->db) - c->start_us;
+
+    l->took_us[l->looks++ % DB_LOOKS] = took_us;
+    if (l->looks == 1 || took_us < l->cheapest_us)
+        l->cheapest_us = took_us;
     l->task_id = l->until_us = 0;
     if (c->ls.n != 1)
         return;
@@ -53,7 +65,7 @@ void claim_note_look(const struct choice *c, bool full)
     l->run_at_us = c->ls.l[0].run_at_us;
     l->id = c->ls.l[0].id;
     const int64_t cost = cost_of_look(l), rest = cost * LOOK_SHARE;
-    if (full && cost >= DEAR_US)
+    if (full && is_dear(l, cost))
         l->until_us = mono(c->db) + (rest < BEHIND_MAX_US ? rest : BEHIND_MAX_US);
 }
 

@@ -115,6 +115,7 @@ struct db_line {
     int64_t task_id, queue_id, rank, run_at_us, id;
     int64_t until_us;          /* monotonic */
     int64_t took_us[DB_LOOKS]; /* looking at all there is, the last times */
+    int64_t cheapest_us;       /* of all looks */
     unsigned looks;
 };
 
@@ -182,9 +183,17 @@ static inline enum pawl_rc PAWL_MUST_USE db_begin(struct db *db, struct pawl_err
 }
 static inline enum pawl_rc PAWL_MUST_USE db_commit(struct db *db, struct pawl_error *e)
 {
-    return db->engine->commit(db, e);
+    const enum pawl_rc rc = db->engine->commit(db, e);
+
+    if (rc != PAWL_OK)
+        db->line.until_us = 0;
+    return rc;
 }
-static inline void db_rollback(struct db *db) { db->engine->rollback(db); }
+static inline void db_rollback(struct db *db)
+{
+    db->line.until_us = 0; /* what was taken is there again */
+    db->engine->rollback(db);
+}
 static inline void db_leave(struct db *db) { db->engine->leave(db); }
 static inline void db_wake(struct db *db) { db->engine->wake(db); }
 static inline bool db_alive(struct db *db) { return db->engine->alive(db); }
