@@ -8,7 +8,13 @@
 #include "base/log.h"
 
 static int64_t wall_us(void *ctx) { return ((struct fx_clock *)ctx)->wall_us; }
-static int64_t mono_us(void *ctx) { (void)ctx; return env_real()->mono_us(env_real()->ctx); }
+static int64_t mono_us(void *ctx)
+{
+    struct fx_clock *c = ctx;
+
+    c->mono_add_us += c->mono_step_us;
+    return env_real()->mono_us(env_real()->ctx) + c->mono_add_us;
+}
 static int64_t boot_us(void *ctx)
 {
     return env_real()->boot_us(env_real()->ctx) + ((struct fx_clock *)ctx)->boot_add_us;

@@ -42,8 +42,9 @@ extern const struct fx_kind fx_sqlite, fx_postgres;
 extern const struct fx_kind *const fx_kinds[];
 int fx_kinds_n(void);           /* without a server (PAWL_TEST_PG): SQLite alone */
 
-/* wall stands still until the test moves it; boot and monotonic time are the machine's. */
-struct fx_clock { struct env env; int64_t wall_us, boot_add_us; };
+/* wall stands still until the test moves it; boot and monotonic time are the machine's.
+ * mono_step_us: so much does each look at the monotonic time move it: all seems to take long. */
+struct fx_clock { struct env env; int64_t wall_us, boot_add_us, mono_add_us, mono_step_us; };
 
 /* What a handler of the fixture does after its ledger row: NULL = succeed. */
 typedef void fx_run_fn(struct fx *f, struct store *st, const struct job *job, struct finding *found,

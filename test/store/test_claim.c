@@ -101,6 +101,34 @@ START_TEST(each_store_delayed_job_waits_for_its_time)
 }
 END_TEST
 
+/* Each look seems to take longer than what is dear: PostgreSQL goes on behind the last job then,
+ * for a second at most. A pause is seen at once all the same. */
+START_TEST(each_store_where_a_look_is_dear_a_better_job_waits_a_second_at_most)
+{
+    struct job job;
+    struct fx f;
+
+    begin(&f, _i);
+    fx_task(&f, "mail");
+    for (int i = 0; i < 12; i++)
+        fx_put(&f, "mail", "{}");
+    f.clock.mono_step_us = 6000;
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(fx_claim_one(&f).id, i + 1);
+    const int64_t better = put_at(&f, "mail", NULL, 100, 1);
+    if (!f.kind->one_writer) {
+        ck_assert_int_eq(fx_claim_one(&f).id, 6);
+        ck_assert_int_eq(fx_claim_one(&f).id, 7);
+    }
+    fx_ok(store_pause(f.st, NULL, "mail", true, &f.e), &f);
+    ck_assert_uint_eq(fx_claim(&f, &job, 1, true), 0);
+    fx_ok(store_pause(f.st, NULL, "mail", false, &f.e), &f);
+    f.clock.mono_add_us += SEC;
+    ck_assert_int_eq(fx_claim_one(&f).id, better);
+    fx_end(&f);
+}
+END_TEST
+
 START_TEST(each_store_unknown_tasks_are_left_untouched_and_visible)
 {
     struct job jobs[4];
@@ -422,6 +450,7 @@ static void add(TCase *tc)
     FX_ADD(tc, each_store_claims_by_rank_then_time_then_id);
     FX_ADD(tc, each_store_claims_of_many_queues_follow_one_order);
     FX_ADD(tc, each_store_delayed_job_waits_for_its_time);
+    FX_ADD(tc, each_store_where_a_look_is_dear_a_better_job_waits_a_second_at_most);
     FX_ADD(tc, each_store_unknown_tasks_are_left_untouched_and_visible);
     FX_ADD(tc, each_store_worker_takes_from_its_queues_only);
     FX_ADD(tc, each_store_paused_queues_and_tasks_wait);
