@@ -79,7 +79,7 @@ class Proxy:
 
     def verdict(self, message):
         """keep, before or after: where this message's connection is cut."""
-        if not re.match(rb"Q....COMMIT\0", message, re.S):
+        if not re.match(rb"(Q....|P....\0)COMMIT\0", message, re.S):
             return "keep"
         with self.lock:
             if not self.on:
@@ -91,6 +91,7 @@ class Proxy:
 
     def upward(self, mine, theirs):
         data, head = b"", True                  # the first message has no letter
+        last = False
         try:
             while True:
                 piece = mine.recv(65536)
@@ -108,7 +109,9 @@ class Proxy:
                     if what == "before":
                         raise OSError("cut")
                     theirs.sendall(message)
-                    if what == "after":
+                    last = last or what == "after"
+                    # What is parsed is carried out, and answered, by the Sync behind it.
+                    if last and message[:1] in b"QS":
                         raise OSError("cut")
         except OSError:
             pass
@@ -320,9 +323,9 @@ class Pool(ServerTest):
         self.conf(open(os.path.join(self.dir, "pawl.conf"), encoding="utf-8").read()
                   + "\n[task hold]\nexec = python3 hold.py\n")
         self.assertEqual(self.stop_worker(worker), 0)
+        ids = [self.enqueue("hold") for _ in range(20)]  # once they run there is no connection left
         worker = self.worker()
         other = self.worker("-n", "1")
-        ids = [self.enqueue("hold") for _ in range(20)]
         self.wait_until(lambda: self.log(worker).count("event=") and self.held() >= 3, 30,
                         "handlers hold their transactions")
         self.wait_until(lambda: self.done_quietly(len(ids)), 60, "all are done")
