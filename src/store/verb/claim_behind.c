@@ -15,8 +15,8 @@
 #include "store/verb/claim.h"
 
 #define DEAR_US 500         /* usual: 200; and */
-#define DEAR_TIMES 3        /* what the cheapest one took: a slow machine is none of our business */
-#define DEAR_ANYWAY_US 5000 /* who begins in the middle of it knows no cheap one */
+#define DEAR_TIMES 2        /* what the cheapest one took: a slow machine is none of our business */
+#define DEAR_ANYWAY_US 1000 /* who begins in the middle of it knows no cheap one */
 #define LOOK_SHARE 20
 #define BEHIND_MAX_US 1000000
 #define AHEAD_TASKS 8
