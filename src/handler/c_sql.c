@@ -191,7 +191,9 @@ enum pawl_rc c_exec(struct pawl_run *run, const char *sql, const struct pawl_val
     }
     rc = ready(r, sql, v, n, &s, e);
     if (rc == PAWL_OK) {
-        rc = store_stmt_run(r->h->st, s->stmt, r->h->values, n, NULL, 0, &count, e);
+        /* Who does not ask how many need not wait where the whole batch would be run again. */
+        rc = store_stmt_run(r->h->st, s->stmt, r->h->values, n, NULL, 0,
+                            changed != NULL ? &count : NULL, e);
         s->busy = false;
         if (rc != PAWL_OK) name_statement(e, sql);
     }

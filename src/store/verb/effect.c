@@ -332,7 +332,7 @@ enum pawl_rc db_effect_commit(struct store *st, struct pawl_error *e)
     }
     const int64_t before_us = st->env->mono_us(st->env->ctx);
     rc = db_commit(db, e);
-    if (rc == PAWL_SQL && db->plain)
+    if (rc != PAWL_OK && rc != PAWL_FENCED && db->plain) /* a statement too long closes it, too */
         not_smooth(db);
     if (rc != PAWL_OK && rc != PAWL_UNSURE && db->engine->no_savepoint(db))
         rc = gone(e);
