@@ -50,6 +50,21 @@ class Worker(PgTest):
             os.killpg(worker.pid, signal.SIGKILL)
         self.wait_until(lambda: not self.sleeping(), what="the end of the killed worker's backend")
 
+    def test_statement_that_nobody_waits_for_ends_at_its_limit(self):
+        """After many that went well statements are sent ahead; one that does not end is found out,
+        alone, and is the only one to be charged."""
+        with open(os.path.join(self.dir, "pawl.conf"), "w") as f:
+            f.write("[task s]\nsql = SELECT pg_sleep(:n)\nhard_limit = 1s\nmax_retries = 0\n")
+        lines = ['{"task":"s","args":{"n":%d}}\n' % (600 if i == 90 else 0) for i in range(120)]
+        with open(os.path.join(self.dir, "jobs"), "w") as f:
+            f.writelines(lines)
+        code, said = self.pawl("enqueue", "--bulk", "jobs")
+        self.assertEqual(code, 0, said)
+        code, said = self.pawl("work", "--until-empty")
+        self.assertEqual(self.sql("SELECT state, count(*), sum(runs) FROM pawl.jobs GROUP BY 1"
+                                  " ORDER BY 1"), [["dead", "1", "1"], ["done", "119", "119"]], said)
+        self.assertEqual(self.sql("SELECT outcome FROM pawl.attempts"), [["timeout"]], said)
+
     def test_taken_for_dead_it_goes_on(self):
         """Others have taken over its jobs while it was cut off; they forget it with them."""
         load = Load(self.server.url(self.database), tasks="sp")
