@@ -62,7 +62,8 @@ class Worker(PgTest):
         self.assertEqual(code, 0, said)
         code, said = self.pawl("work", "--until-empty")
         self.assertEqual(self.sql("SELECT state, count(*), sum(runs) FROM pawl.jobs GROUP BY 1"
-                                  " ORDER BY 1"), [["dead", "1", "1"], ["done", "119", "119"]], said)
+                                  " ORDER BY 1"),
+                         [["dead", "1", "1"], ["done", "119", "119"]], said)
         self.assertEqual(self.sql("SELECT outcome FROM pawl.attempts"), [["timeout"]], said)
 
     def test_taken_for_dead_it_goes_on(self):
