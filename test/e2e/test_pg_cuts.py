@@ -39,6 +39,10 @@ backoff = 10ms..50ms
 exec = ./child.sh
 backoff = 10ms..50ms
 """
+COMMIT = "Execute: COMMIT"                  # as the store sends it
+# Where a worker that hears nothing any more has most to lose.
+LEASE = "Execute: WITH k AS"                # of the supervisor, and what it settles
+STALLS = [COMMIT, "CommandComplete COMMIT", "Execute: INSERT INTO fx", LEASE]
 # Exit codes of a worker that could not start or go on, and may be started again.
 AGAIN = (69, 74, 75)
 
@@ -127,7 +131,7 @@ class Cuts(PgTest):
             said = "exit %d, %s jobs\n%s" % (code, n, said)
             if not honest or len([s for s in said.splitlines() if "warning" not in s]) > 3:
                 return said
-            if dead and rule.what == (True, "Query: COMMIT") and code != 75:
+            if dead and rule.what == (True, COMMIT) and code != 75:
                 return "a commit without an answer, told as sure: " + said
             again, what = self.run_pawl(self.dir, None, "--json", *words)
             wanted = '"created":%s' % ("false" if n == "1" else "true")
@@ -215,6 +219,7 @@ class Cuts(PgTest):
         tasks += [(self.enqueue, Cut(*m, act), True) for m in seen for act in ("before", "after")
                   if m[1][0] and m[1][1].startswith(("Query", "Execute"))]
         commit = [m for m in seen if m[1][1].endswith(": COMMIT")]
+        self.assertIn((True, COMMIT), [m[1] for m in commit])
         tasks = [(self.enqueue, Cut(*m, "stall")) for m in commit] + tasks
         self.sweep(tasks)
         self.check()
@@ -222,9 +227,10 @@ class Cuts(PgTest):
     def test_cut_anywhere_a_worker_does_everything_once(self):
         self.prepare()
         seen = self.record(self.work)
-        stalls = [Cut(*m, "stall") for m in seen if m[2] == 1 and m[0] > 0 and m[1][1].startswith(
-            ("Query: COMMIT", "CommandComplete COMMIT", "Execute: INSERT INTO fx",
-             "Execute: INSERT INTO pawl.x_running"))]
+        first = [m for m in seen if m[2] == 1 and (m[0] > 0 or m[1][1].startswith(LEASE))]
+        for where in STALLS:
+            self.assertTrue(any(m[1][1].startswith(where) for m in first), where)
+        stalls = [Cut(*m, "stall") for m in first if m[1][1].startswith(tuple(STALLS))]
         self.sweep([(self.work, c) for c in stalls + self.chosen(seen, 3)])
         n = str(self.cases)
         self.assertEqual(self.sql("SELECT count(*), count(DISTINCT name) FROM fx"), [[n, n]])
