@@ -39,6 +39,7 @@ class Link:
     def __init__(self, conn):
         self.conn, self.k, self.names, self.stalled, self.writers = conn, 0, {}, False, []
         self.statement = ""
+        self.over, self.answered = False, asyncio.Event()  # cut behind a message to the server
 
     def words(self, to_server, kind, body):
         name = (FRONT if to_server else BACK).get(kind, kind.decode("latin-1"))
@@ -160,9 +161,13 @@ class Proxy:
                     return
         except (OSError, asyncio.IncompleteReadError):
             pass
+        if not to_server:
+            link.answered.set()
 
     async def show(self, link, to_server, what, data, writer):
         """Hand one message on, as the rule says; False: this connection is over."""
+        if link.over:
+            return True                         # an answer that nobody gets any more
         m = Message(self.n, link.conn, link.k, to_server, what)
         self.n += 1
         link.k += 1
@@ -176,6 +181,14 @@ class Proxy:
             return False
         writer.write(data)
         await writer.drain()
+        if act == "after" and to_server:
+            # The server has to find it, and the end behind it: a socket that is closed while
+            # answers lie in it unread takes what was sent before with it.
+            link.over = True
+            link.writers[0].close()
+            writer.write_eof()
+            await link.answered.wait()
+            return False
         if act == "after":
             for w in link.writers:
                 w.close()                       # what was written still goes out

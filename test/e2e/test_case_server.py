@@ -1,18 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """test_case_server.py - field cases that need a PostgreSQL server of their own, or a proxy before
-it: 38 70 74 75 76 77 79 81. (What both stores share is in the other test_case_*.py.)
-
-The proxy reads the client's messages: it cuts a connection just before, or just after, it has
-handed on a COMMIT.
-"""
+it: 38 70 74 79 81. (What both stores share is in the other test_case_*.py.)"""
 import os
 import random
-import re
 import signal
-import socket
 import subprocess
-import threading
 import time
 import unittest
 
@@ -20,6 +13,7 @@ import libpq
 from fieldkit import FieldTest, uptime
 from pawltest import PAWL, SLOW
 from pgkit import SUPERUSER, Cluster
+from pgproxy import Proxy
 from stores import PostgresStore, postgres_alone
 
 TIMEOUT = 150
@@ -51,90 +45,19 @@ class ServerTest(FieldTest):
         super().tearDown()
 
 
-class Proxy:
-    """Between the command and the server's socket. rule(n): what to do with the n-th COMMIT."""
+class Commits:
+    """A proxy's rule: what to do with the n-th COMMIT, once it is on."""
 
-    def __init__(self, test, rule):
-        self.dir = os.path.join(test.dir, "proxy")
-        os.mkdir(self.dir)
-        self.to = os.path.join(test.store.host, ".s.PGSQL.5432")
-        self.rule, self.lock, self.commits, self.cuts = rule, threading.Lock(), 0, 0
-        self.on = False
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(os.path.join(self.dir, ".s.PGSQL.5432"))
-        self.listener.listen(64)
-        threading.Thread(target=self.accept, daemon=True).start()
-        test.addCleanup(self.listener.close)
+    def __init__(self, rule):
+        self.rule, self.commits, self.cuts, self.on = rule, 0, 0, False
 
-    def accept(self):
-        while True:
-            try:
-                mine = self.listener.accept()[0]
-            except OSError:
-                return
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(self.to)
-            for work in self.upward, self.downward:
-                threading.Thread(target=work, args=(mine, theirs), daemon=True).start()
-
-    def verdict(self, message):
-        """keep, before or after: where this message's connection is cut."""
-        if not re.match(rb"(Q....|P....\0)COMMIT\0", message, re.S):
-            return "keep"
-        with self.lock:
-            if not self.on:
-                return "keep"
-            self.commits += 1
-            what = self.rule(self.commits)
-            self.cuts += what != "keep"
+    def __call__(self, m):
+        if not (self.on and m.to_server and m.what == "Execute: COMMIT"):
+            return None
+        self.commits += 1
+        what = self.rule(self.commits)
+        self.cuts += what is not None
         return what
-
-    def upward(self, mine, theirs):
-        data, head = b"", True                  # the first message has no letter
-        last = False
-        try:
-            while True:
-                piece = mine.recv(65536)
-                if not piece:
-                    break
-                data += piece
-                while len(data) >= 5:
-                    n = int.from_bytes(data[:4], "big") if head else \
-                        1 + int.from_bytes(data[1:5], "big")
-                    if len(data) < n:
-                        break
-                    message, data = data[:n], data[n:]
-                    what = "keep" if head else self.verdict(message)
-                    head = head and n == 8      # a question whether there is encryption comes first
-                    if what == "before":
-                        raise OSError("cut")
-                    theirs.sendall(message)
-                    last = last or what == "after"
-                    # What is parsed is carried out, and answered, by the Sync behind it.
-                    if last and message[:1] in b"QS":
-                        raise OSError("cut")
-        except OSError:
-            pass
-        self.cut(mine, theirs)
-
-    def downward(self, mine, theirs):
-        try:
-            while True:
-                data = theirs.recv(65536)
-                if not data:
-                    break
-                mine.sendall(data)
-        except OSError:
-            pass
-        self.cut(mine, theirs)
-
-    @staticmethod
-    def cut(*pair):
-        for s in pair:
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 @postgres_alone
@@ -144,19 +67,21 @@ class Doubt(ServerTest):
     more = "\n[task bad]\nsql = INSERT INTO fx(job_id) VALUES (:job_id / 0)\nmax_retries = 0\n"
 
     def cut_all(self, rule):
-        proxy = Proxy(self, rule)
-        url = self.store.url.replace(self.store.host, proxy.dir)
+        commits = Commits(rule)
+        proxy = Proxy(os.path.join(self.store.host, ".s.PGSQL.5432"), commits)
+        self.addCleanup(proxy.close)
+        url = proxy.url(self.store.database, self.store.user)
         ids = []
         with open(os.path.join(self.dir, "pawl.conf"), encoding="utf-8") as f:
             text = f.read()
         self.conf(text.replace(self.store.url, url))
         worker = self.worker(env=self.env(PAWL_DB=url))
-        proxy.on = True
+        commits.on = True
         for i in range(100):                    # one by one: many commits, not one batch
             ids.append(self.enqueue("effect") if i % 2 else self.act("ok"))
         self.wait_until(lambda: self.count("done") == 100, 60, "all are done")
-        proxy.on = False
-        self.assertGreater(proxy.cuts, 10, "%d commits: this run proved nothing" % proxy.commits)
+        commits.on = False
+        self.assertGreater(commits.cuts, 10, "%d commits: this proved nothing" % commits.commits)
         # Once more without a proxy: the next worker finds nothing to do.
         self.assertEqual(self.stop_worker(worker), 0, self.log(worker))
         self.work()
@@ -165,17 +90,17 @@ class Doubt(ServerTest):
         return ids
 
     def case_38_connection_that_dies_after_the_commit_left_is_asked_about(self):
-        ids = self.cut_all(lambda n: "after" if n % 3 == 0 else "keep")
+        ids = self.cut_all(lambda n: "after" if n % 3 == 0 else None)
         self.assertEqual(len(self.attempts()), 50)          # each program ran once
         self.assertEqual(self.sql("SELECT count(*) FROM pawl_attempts"), [(0,)])
         self.assertEqual(len(ids), 100)
 
     def case_38_connection_that_dies_before_the_commit_leaves_nothing_of_it(self):
-        self.cut_all(lambda n: "before" if n % 3 == 0 else "keep")
+        self.cut_all(lambda n: "before" if n % 3 == 0 else None)
 
     def case_38_connection_that_dies_on_either_side_at_random(self):
         rng = random.Random(38)
-        self.cut_all(lambda n: rng.choice(("before", "after", "keep", "keep")))
+        self.cut_all(lambda n: rng.choice(("before", "after", None, None)))
 
 
 @postgres_alone

@@ -6,71 +6,11 @@ told must be what the server makes of it in the end.
 The server waits for a standby that there is not: a commit is on its disk then, and nobody sees it
 before the wait ends. Between pawl and the server lies a proxy that cuts the connection then."""
 import os
-import shutil
-import socket
 import subprocess
-import tempfile
-import threading
 import unittest
 
-from pgkit import PAWL, Cluster, PgTest, clean_env
-
-
-class Proxy:
-    """Hands connections on to a server's socket, until they are cut."""
-
-    def __init__(self, server):
-        self.dir = tempfile.mkdtemp(prefix="pawl-test-")
-        self.to = os.path.join(server.dir, ".s.PGSQL.5432")
-        self.pairs, self.listener = [], socket.socket(socket.AF_UNIX)
-        self.listener.bind(os.path.join(self.dir, ".s.PGSQL.5432"))
-        self.listener.listen()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                mine = self.listener.accept()[0]
-            except OSError:
-                return
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(self.to)
-            self.pairs.append((mine, theirs))
-            for a, b in (mine, theirs), (theirs, mine):
-                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
-
-    @staticmethod
-    def carry(a, b):
-        try:
-            while True:
-                data = a.recv(65536)
-                if not data:
-                    break
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in a, b:
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def cut(self):
-        for pair in self.pairs:
-            for s in pair:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-    def close(self):
-        self.cut()
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-        for pair in self.pairs:
-            for s in pair:
-                s.close()
-        shutil.rmtree(self.dir, ignore_errors=True)
+from pgkit import PAWL, SUPERUSER, Cluster, PgTest, clean_env
+from pgproxy import Proxy
 
 
 class Doubt(PgTest):
@@ -83,7 +23,7 @@ class Doubt(PgTest):
         self.session = self.open()
         code, said = self.pawl("init")
         self.assertEqual(code, 0, said)
-        self.proxy = Proxy(self.server)
+        self.proxy = Proxy(os.path.join(self.server.dir, ".s.PGSQL.5432"))
         self.addCleanup(self.proxy.close)
 
     def standby(self, name):
@@ -91,12 +31,17 @@ class Doubt(PgTest):
         self.sql("SELECT pg_reload_conf()")
         self.wait_until(lambda: self.one("SHOW synchronous_standby_names") == name)
 
+    def call_off(self):
+        """The connections that are there end; new ones are let in."""
+        self.proxy.down()
+        self.proxy.up()
+
     def waits(self):
         return self.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0"
 
     def test_what_the_server_still_commits_is_waited_for(self):
         self.standby("nobody")
-        url = "postgresql:///%s?host=%s&user=owner" % (self.database, self.proxy.dir)
+        url = self.proxy.url(self.database, SUPERUSER)
         env = dict(clean_env(), PAWL_RUNTIME_DIR=self.dir, PAWL_DB=url)
         p = subprocess.Popen([PAWL, "enqueue", "t"], cwd=self.dir, env=env,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -105,11 +50,41 @@ class Doubt(PgTest):
         self.addCleanup(p.stdout.close)
         self.wait_until(self.waits, what="the COMMIT's wait")
         self.assertEqual(self.jobs(), [])               # on the disk, but not to be seen
-        self.proxy.cut()
+        self.call_off()
         said = p.communicate(timeout=60)[0].decode()
         self.standby("")
         # Stored, or not known while no standby has it: never that nothing was stored.
         self.assertEqual((p.returncode in (0, 75), len(self.jobs())), (True, 1), said)
+
+
+class Slow(PgTest):
+    """A COMMIT that takes 0.15 s, and no standby: what the server makes of it is certain."""
+    make_store = False
+
+    def setUp(self):
+        super().setUp()
+        code, said = self.pawl("init")
+        self.assertEqual(code, 0, said)
+        self.sql("CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS"
+                 " $$ BEGIN PERFORM pg_sleep(0.15); RETURN NULL; END $$")
+        self.sql("CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pawl.x_job DEFERRABLE"
+                 " INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()")
+
+    def test_what_is_still_being_committed_is_not_told_as_not_stored(self):
+        cuts = []
+
+        def cut(m):
+            if m.to_server and m.what == "Execute: COMMIT" and not cuts:
+                cuts.append(m)
+                return "after"
+            return None
+        proxy = Proxy(os.path.join(self.server.dir, ".s.PGSQL.5432"), cut)
+        self.addCleanup(proxy.close)
+        env = dict(clean_env(), PAWL_RUNTIME_DIR=self.dir,
+                   PAWL_DB=proxy.url(self.database, SUPERUSER))
+        done = subprocess.run([PAWL, "enqueue", "t"], cwd=self.dir, env=env, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((len(cuts), done.returncode, len(self.jobs())), (1, 0, 1), done.stdout)
 
 
 if __name__ == "__main__":

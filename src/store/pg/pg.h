@@ -77,7 +77,8 @@ struct pg {
     int64_t sent_n;             /* statements sent, ever */
     int64_t wrote_n;            /* rows written on this connection */
     char state[6];              /* SQLSTATE of the last error */
-    char backend_start[48];     /* of the server's process that serves us */
+    /* Of the server's process that serves us: libpq forgets it with the connection. */
+    int backend_pid; char backend_start[48];
     bool pooled;                /* a pooler is in between: nothing of a session lasts (pg_pool.c) */
     bool pool_seen;             /* a statement that was prepared was not there */
     char *setup;                /* pooled: on_connect, for every transaction; NULL: none */
@@ -144,7 +145,7 @@ enum pawl_rc pg_open_tx(struct pg *pg, const char *begin, struct pawl_error *e) 
 enum pawl_rc pg_patience(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* as lock_timeout */
 enum pawl_rc pg_ask_who(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* sets pooled */
 enum pawl_rc pg_pool_try(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
-void pg_doubt(struct pg *pg, int pid);      /* a COMMIT of that process has no answer */
+void pg_doubt(struct pg *pg);               /* what our process there is at has no answer */
 enum pawl_rc pg_await_other(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* its end */
 /* What in a user's statement outlives its transaction, in words; NULL: nothing. */
 const char *pg_session_use(const char *sql);

@@ -49,7 +49,7 @@ void pg_one_line(char *out, size_t n, const char *said)
 void pg_left(struct pg *pg)
 {
     if (pg->c != NULL && PQtransactionStatus(pg->c) != PQTRANS_IDLE)
-        pg_doubt(pg, PQbackendPID(pg->c));
+        pg_doubt(pg);
     pg->backend_start[0] = '\0';
 }
 

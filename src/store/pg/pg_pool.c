@@ -231,7 +231,8 @@ enum pawl_rc pg_ask_who(struct pg *pg, struct pawl_error *e)
         r = pg_wait(pg, pg_until(pg));
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
         return pg_fail(pg, r, e, "store: who we are");
-    pg->pooled = pg->pool_seen || strtol(PQgetvalue(r, 0, 0), NULL, 10) != PQbackendPID(pg->c);
+    pg->backend_pid = (int)strtol(PQgetvalue(r, 0, 0), NULL, 10);
+    pg->pooled = pg->pool_seen || pg->backend_pid != PQbackendPID(pg->c);
     snprintf(pg->backend_start, sizeof pg->backend_start, "%s", PQgetvalue(r, 0, 1));
     PQclear(r);
     return PAWL_OK;
@@ -258,7 +259,7 @@ enum pawl_rc pg_pool_try(struct pg *pg, struct pawl_error *e)
 
 /* --- a commit in doubt --- */
 
-void pg_doubt(struct pg *pg, int pid)
+void pg_doubt(struct pg *pg)
 {
     if (pg->doubt_pid != 0)
         return;
@@ -267,8 +268,8 @@ void pg_doubt(struct pg *pg, int pid)
     if (pg->pooled) {
         pg->doubt_pid = pg->tx_pid;
         pg->doubt_start_us = pg->tx_start_us;
-    } else if (pid != 0 && pg->backend_start[0] != '\0') {
-        pg->doubt_pid = pid;
+    } else if (pg->backend_start[0] != '\0') {
+        pg->doubt_pid = pg->backend_pid;
         memcpy(pg->doubt_start, pg->backend_start, sizeof pg->doubt_start);
     }
 }

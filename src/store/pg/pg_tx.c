@@ -109,11 +109,11 @@ enum pawl_rc pg_tune(struct pg *pg, bool ours, struct pawl_error *e)
 }
 
 /* No answer, or one that says that the server goes away: did it commit? */
-static enum pawl_rc in_doubt(struct pg *pg, int pid, struct pawl_error *e)
+static enum pawl_rc in_doubt(struct pg *pg, struct pawl_error *e)
 {
     struct pawl_error ignored;
 
-    pg_doubt(pg, pid);
+    pg_doubt(pg);
     pg_disconnect(pg);
     pg->unconfirmed = true;
     if (pg_connect(pg, false, &ignored) != PAWL_OK)
@@ -138,7 +138,6 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e)
         db->in_tx = pg->begin_due = false;
         return PAWL_OK;
     }
-    const int pid = PQbackendPID(pg->c);
     enum pawl_rc rc = pg_pipe_open(pg, e);
     if (rc != PAWL_OK || (rc = command(pg, PIPE_COMMIT, "COMMIT", e)) != PAWL_OK) {
         pg_rollback(db); /* not sent, or never to be answered on a connection that is closed */
@@ -149,7 +148,7 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e)
         db->in_tx = false;
         PQclear(r);
         atomic_fetch_add(&commits_n, 1);
-        return pg_confirm(pg, e) == PAWL_OK ? PAWL_OK : in_doubt(pg, pid, e);
+        return pg_confirm(pg, e) == PAWL_OK ? PAWL_OK : in_doubt(pg, e);
     }
     PQclear(r);
     if (rc == PAWL_OK) {
@@ -159,7 +158,7 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e)
     }
     if (pg->c == NULL) {
         db->in_tx = false;
-        return in_doubt(pg, pid, e);
+        return in_doubt(pg, e);
     }
     if (pg->pipe.failed_kind != PIPE_COMMIT) { /* one before it: the COMMIT was passed over */
         pg_rollback(db);
@@ -167,7 +166,7 @@ enum pawl_rc pg_commit(struct db *db, struct pawl_error *e)
     }
     db->in_tx = false;
     if (rc == PAWL_IO)
-        return in_doubt(pg, pid, e);
+        return in_doubt(pg, e);
     if (strncmp(pg->state, "23", 2) == 0 && e != NULL) /* a deferred constraint */
         e->rc = PAWL_SQL;
     return strncmp(pg->state, "23", 2) == 0 ? PAWL_SQL : rc;
