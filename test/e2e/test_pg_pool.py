@@ -103,6 +103,18 @@ class Work(Pooled):
         self.work()
         self.exactly_once(5)
 
+    def test_a_statement_that_nobody_waits_for_ends_at_its_limit(self):
+        """Found out in a COMMIT without an answer, by a batch that then gets savepoints."""
+        self.conf("[task s]\nsql = INSERT INTO one SELECT :n FROM pg_sleep(:s)\nhard_limit = 1s\n"
+                  "max_retries = 0\n")
+        with open(os.path.join(self.dir, "jobs"), "w") as f:
+            f.writelines('{"task":"s","args":{"n":%d,"s":%d}}\n' % (i, 600 * (i == 400))
+                         for i in range(500))
+        self.ok("enqueue", "--bulk", "jobs")
+        self.work()
+        self.assertEqual(self.states(), {"dead": 1, "done": 499})
+        self.assertEqual(self.sql("SELECT outcome FROM pawl.attempts"), [["timeout"]])
+
     def test_an_idle_worker_looks_within_a_second(self):
         """Nobody can listen; the SQL door touches no file of this host."""
         self.conf("[task s]\nsql = INSERT INTO fx (value) VALUES ('x')\n")

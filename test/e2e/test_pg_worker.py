@@ -54,7 +54,9 @@ class Worker(PgTest):
         """After many that went well statements are sent ahead; one that does not end is found out,
         alone, and is the only one to be charged."""
         with open(os.path.join(self.dir, "pawl.conf"), "w") as f:
-            f.write("[task s]\nsql = SELECT pg_sleep(:n)\nhard_limit = 1s\nmax_retries = 0\n")
+            f.write("[task s]\nsql = INSERT INTO slow SELECT :n FROM pg_sleep(:n)\n"
+                    "hard_limit = 1s\nmax_retries = 0\n")
+        self.sql("CREATE TABLE slow (n int)")
         lines = ['{"task":"s","args":{"n":%d}}\n' % (600 if i == 90 else 0) for i in range(120)]
         with open(os.path.join(self.dir, "jobs"), "w") as f:
             f.writelines(lines)
@@ -65,6 +67,7 @@ class Worker(PgTest):
                                   " ORDER BY 1"),
                          [["dead", "1", "1"], ["done", "119", "119"]], said)
         self.assertEqual(self.sql("SELECT outcome FROM pawl.attempts"), [["timeout"]], said)
+        self.assertNotIn("effect.long", said)       # 5 s: it is not the patience that ends it
 
     def test_taken_for_dead_it_goes_on(self):
         """Others have taken over its jobs while it was cut off; they forget it with them."""

@@ -46,6 +46,8 @@ struct pg_pipe {
     struct buf kinds;           /* one byte each */
     size_t bytes;               /* sent since the last flush */
     int64_t until_us;
+    /* So many of them end with the last one of a user's, which has a limit of its own. */
+    size_t user_n; int64_t user_until_us;
     int failed_kind;            /* of the statement that failed last */
 };
 /* A statement whose rows somebody is going to ask for: sent before, kept with what was bound. */

@@ -14,6 +14,11 @@
 
 #define FLUSH_BYTES 8192 /* so much is collected: the server works while we go on */
 
+static int64_t mono(const struct pg *pg)
+{
+    return pg->d.env->mono_us(pg->d.env->ctx);
+}
+
 enum pawl_rc pg_pipe_open(struct pg *pg, struct pawl_error *e)
 {
     struct pg_pipe *p = &pg->pipe;
@@ -57,6 +62,10 @@ enum pawl_rc pg_pipe_send(struct pg *pg, int kind, const char *name, const char 
         bytes += v[i] == NULL ? 4 : fmt[i] == 0 ? strlen(v[i]) : (size_t)len[i];
     if (limit_us > pg->pipe.until_us)
         pg->pipe.until_us = limit_us;
+    if (kind == PIPE_USER) {
+        pg->pipe.user_n = pg->pipe.kinds.n + 1;
+        pg->pipe.user_until_us = limit_us;
+    }
     const int sent = *name != '\0' ? PQsendQueryPrepared(pg->c, name, n, v, len, fmt, 0)
                                     : PQsendQueryParams(pg->c, text, n, NULL, v, len, fmt, 0);
     return pg_pipe_sent(pg, kind, sent, bytes, e);
@@ -107,8 +116,11 @@ enum pawl_rc pg_pipe_end(struct pg *pg, PGresult **last, struct pawl_error *e)
     pg->timed_out = false;
     lost = pg->c == NULL || PQpipelineSync(pg->c) != 1;
     while (!synced && !lost) {
-        if (!pg_idle(pg, until_us)) {
+        const bool users = at < p->user_n && !pg->watched;
+
+        if (!pg_idle(pg, users ? p->user_until_us : until_us)) {
             lost = true;
+            pg->timed_out = pg->timed_out || (users && mono(pg) >= p->user_until_us);
         } else if ((r = PQgetResult(pg->c)) == NULL) { /* NULL ends each statement's answers */
             at++;
             lost = PQstatus(pg->c) != CONNECTION_OK;
@@ -131,11 +143,11 @@ enum pawl_rc pg_pipe_end(struct pg *pg, PGresult **last, struct pawl_error *e)
     p->on = false;
     p->failed_kind = kind;
     p->until_us = 0;
-    p->bytes = 0;
+    p->user_n = p->bytes = 0;
     buf_clear(&p->kinds);
     if (lost || PQexitPipelineMode(pg->c) != 1) {
         pg_disconnect(pg); /* the server's last words, if any, say why */
-        if (failed != NULL || pg->watched)
+        if (failed != NULL || pg->watched || pg->timed_out)
             return tell(pg, failed != NULL ? kind : PIPE_USER, failed, e);
         return pg_fail(pg, NULL, e, "store");
     }
