@@ -19,7 +19,7 @@ static const char *const points[] = {
     "batch.claimed",                       /* effect mode: jobs chosen, nothing run */
     "effect.job", "effect.done",           /* before a job's work; after its ack, uncommitted */
     "effect.commit.before", "effect.commit.after",
-    "verdict.before", "verdict.after",     /* retry, dead, ... in their own transaction */
+    "verdict.before", "verdict.after",     /* retry, dead, ... of an effect batch */
     "turn.before", "turn.commit.before", "turn.commit.after", /* leased mode: settle + claim */
     "exec.spawned", "exec.exited",
     "reap.before", "reap.after",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* effect.c - effect mode: claim, work and acknowledgement of a batch in one transaction.
  *
- * Keeps: a failure pinned to one job undoes that job only, and its verdict is written after the
- *        batch committed, in a new transaction, with the first error. Any other failure rolls the
- *        whole batch back and reruns it one by one; such reruns cost nothing.
+ * Keeps: a failure pinned to one job undoes that job only, and its verdict is written with the
+ *        first error, in the batch's own transaction: nobody else can run the job in between. Any
+ *        other failure rolls the whole batch back and reruns it one by one; such reruns cost
+ *        nothing. Whoever is judged by them is in a new transaction, since its own is gone.
  * How:   batch size follows the time budget: the flush takes 0.1 ms on one disk and 5 ms on
  * another.
  */
@@ -168,23 +169,17 @@ static void adapt(struct effect *ef, size_t n, int64_t took_us)
     ef->size = next < 1 ? 1 : next > ef->o.batch_max ? ef->o.batch_max : next;
 }
 
-static enum pawl_rc write_verdicts(struct effect *ef, struct store *st, size_t n,
-                                   struct effect_report *out, struct pawl_error *e)
+/* Verdicts that are committed. */
+static void tell_verdicts(struct effect *ef, size_t n, struct effect_report *out)
 {
-    enum pawl_rc rc = PAWL_OK;
-
-    if (ef->given != NULL) { /* whoever holds them settles them */
-        for (size_t i = 0; i < n; i++)
-            ef->given->state[ef->verdicts[i].job - ef->jobs] = GIVEN_OVER;
-        return PAWL_OK;
-    }
-    rc = store_effect_verdicts(st, ef->verdicts, n, e);
-    if (rc != PAWL_OK) /* not charged: the jobs still wait and will run again */
-        return rc;
     for (size_t i = 0; i < n; i++) {
         const struct settle *s = &ef->verdicts[i];
         const char *task = ef->o.lane->tasks[s->job->task_i].name;
 
+        if (ef->given != NULL) { /* whoever holds them settles them */
+            ef->given->state[s->job - ef->jobs] = GIVEN_OVER;
+            continue;
+        }
         if (s->result == SETTLE_FENCED) {
             report_fenced(task, s->job, "it was decided by somebody else before its verdict");
             continue;
@@ -192,7 +187,18 @@ static enum pawl_rc write_verdicts(struct effect *ef, struct store *st, size_t n
         report_settled(task, s->job, &s->d, s->found);
         report_count(out, s->job, &s->d, s->found);
     }
-    return PAWL_OK;
+}
+
+/* Of a batch whose transaction is gone. */
+static enum pawl_rc write_verdicts(struct effect *ef, struct store *st, size_t n,
+                                   struct effect_report *out, struct pawl_error *e)
+{
+    const enum pawl_rc rc = ef->given != NULL ? PAWL_OK
+                                              : store_effect_verdicts(st, ef->verdicts, n, e);
+
+    if (rc == PAWL_OK) /* else not charged: the jobs still wait and will run again */
+        tell_verdicts(ef, n, out);
+    return rc;
 }
 
 static void count_done(struct effect *ef, size_t upto, struct effect_report *out)
@@ -330,13 +336,23 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
     struct pawl_error cause;
     enum pawl_rc rc = PAWL_OK;
 
+    if (p == PASS_OK && ef->given == NULL &&
+        (rc = store_effect_verdicts(st, ef->verdicts, verdicts_n, e)) != PAWL_OK) {
+        store_effect_rollback(st);
+        if (n == 1)
+            return rc; /* nothing happened: the caller backs off */
+        ef->singly = n;
+        out->reruns++;
+        return PAWL_OK;
+    }
     if (p == PASS_OK) {
         rc = store_effect_commit(st, &cause);
         if (rc != PAWL_OK && ef->given != NULL)
             ef->given->claimed = false;
         if (rc == PAWL_OK) {
             count_done(ef, upto, out);
-            return write_verdicts(ef, st, verdicts_n, out, e);
+            tell_verdicts(ef, verdicts_n, out);
+            return PAWL_OK;
         }
     } else {
         cause = *e;

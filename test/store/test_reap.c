@@ -185,6 +185,46 @@ START_TEST(each_store_death_in_commit_suspects_only_who_had_run)
 }
 END_TEST
 
+static void second_fails(struct fx *f, struct store *st, const struct job *job,
+                         struct finding *found, bool *pinned)
+{
+    (void)f;
+    (void)st;
+    (void)pinned;
+    if (job->id == 2)
+        *found = fx_found(OUT_TRANSIENT, "not now");
+}
+
+static void die_at_a_verdict(struct fx *f, void *ctx)
+{
+    (void)ctx;
+    fx_join(f);
+    f->on_run = second_fails;
+    fx_arm("verdict.before", "kill");
+    (void)(fx_batch(f, NULL) == PAWL_OK);
+}
+
+/* The jobs have run: it is not the last of them that was in hand. */
+START_TEST(each_store_death_at_a_verdict_is_one_in_the_commit)
+{
+    struct fx f;
+
+    fx_begin(&f, _i);
+    fx_task(&f, "mail");
+    for (int i = 0; i < 3; i++)
+        fx_put(&f, "mail", "{}");
+    fx_shut(&f);
+    ck_assert(WIFSIGNALED(fx_wait(fx_child(&f, die_at_a_verdict, NULL))));
+    fx_open(&f);
+    const struct reap_report rep = fx_reap(&f, f.st);
+    ck_assert_uint_eq(rep.suspects, 3);
+    ck_assert_uint_eq(rep.charged, 0);
+    fx_drain(&f);
+    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM fx"), 3);
+    fx_end(&f);
+}
+END_TEST
+
 static void work_effect(struct fx *f, void *ctx)
 {
     struct effect_report r = { .claimed = 1 };
@@ -647,6 +687,7 @@ END_TEST
 static void add(TCase *tc)
 {
     FX_ADD(tc, each_store_death_in_commit_suspects_only_who_had_run);
+    FX_ADD(tc, each_store_death_at_a_verdict_is_one_in_the_commit);
     FX_ADD(tc, each_store_single_job_of_a_dead_worker_is_charged_and_keeps_its_place);
     FX_ADD(tc, each_store_several_jobs_of_a_dead_worker_become_suspects_at_no_cost);
     FX_ADD(tc, each_store_poison_job_reaches_its_cap_alone_in_leased_mode);

@@ -389,18 +389,11 @@ static enum pawl_rc verdicts_inside(struct db *db, struct settle *s, size_t n,
     return PAWL_OK;
 }
 
-enum pawl_rc db_effect_verdicts(struct store *st, struct settle *s, size_t n, struct pawl_error *e)
+static enum pawl_rc verdicts_outside(struct db *db, struct settle *s, size_t n,
+                                     enum settle_result *results, struct pawl_error *e)
 {
-    struct db *db = db_of(st);
-    enum settle_result results[LIMIT_BATCH] = {0};
     enum pawl_rc rc;
 
-    assert(!db->in_tx && n <= LIMIT_BATCH);
-    if (n == 0)
-        return PAWL_OK;
-    unmark(db); /* they have ended: whoever is lost now was not lost with them in hand */
-    if (fail_point("verdict.before"))
-        return pawl_fail(e, PAWL_IO, "failpoint verdict.before");
     if ((rc = db_begin(db, e)) != PAWL_OK)
         return rc;
     if ((rc = verdicts_inside(db, s, n, results, e)) != PAWL_OK) {
@@ -409,11 +402,45 @@ enum pawl_rc db_effect_verdicts(struct store *st, struct settle *s, size_t n, st
     }
     if ((rc = db_commit(db, e)) != PAWL_OK)
         return rc;
-    for (size_t i = 0; i < n; i++)
+    return fail_point("verdict.after") ? pawl_fail(e, PAWL_UNSURE, "failpoint verdict.after")
+                                       : PAWL_OK;
+}
+
+/* In the transaction of their batch, where that is open: its jobs are ours until it commits, so that
+ * nobody runs them again before their verdicts are there. Whoever ends here ends behind the jobs, as
+ * in the commit. */
+static enum pawl_rc verdicts_with_batch(struct db *db, struct settle *s, size_t n,
+                                        enum settle_result *results, struct pawl_error *e)
+{
+    enum pawl_rc rc;
+
+    if (!db_effect_alive(&db->base))
+        return gone(e);
+    if ((rc = verdicts_inside(db, s, n, results, e)) != PAWL_OK)
+        return rc;
+    return fail_point("verdict.after") ? pawl_fail(e, PAWL_IO, "failpoint verdict.after") : PAWL_OK;
+}
+
+enum pawl_rc db_effect_verdicts(struct store *st, struct settle *s, size_t n, struct pawl_error *e)
+{
+    struct db *db = db_of(st);
+    enum settle_result results[LIMIT_BATCH] = {0};
+    enum pawl_rc rc;
+
+    assert(db->in_tx == db->effect_open && !db->savepoint && n <= LIMIT_BATCH);
+    if (n == 0)
+        return PAWL_OK;
+    if (db->effect_open)
+        side_blame_commit(&db->side);
+    else
+        unmark(db); /* they have ended: whoever is lost now was not lost with them in hand */
+    if (fail_point("verdict.before"))
+        return pawl_fail(e, PAWL_IO, "failpoint verdict.before");
+    rc = db->effect_open ? verdicts_with_batch(db, s, n, results, e)
+                         : verdicts_outside(db, s, n, results, e);
+    for (size_t i = 0; i < n && rc == PAWL_OK; i++)
         s[i].result = results[i];
-    if (fail_point("verdict.after"))
-        return pawl_fail(e, PAWL_UNSURE, "failpoint verdict.after");
-    return PAWL_OK;
+    return rc;
 }
 
 void db_effect_end(struct store *st)
