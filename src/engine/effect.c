@@ -4,7 +4,7 @@
  * Keeps: a failure pinned to one job undoes that job only, and its verdict is written with the
  *        first error, in the batch's own transaction: nobody else can run the job in between. Any
  *        other failure rolls the whole batch back and reruns it one by one; such reruns cost
- *        nothing. Whoever is judged by them is in a new transaction, since its own is gone.
+ *        nothing. Only who ended its transaction is judged in a new one.
  * How:   batch size follows the time budget: the flush takes 0.1 ms on one disk and 5 ms on
  * another.
  */
@@ -34,6 +34,7 @@ struct effect {
     size_t singly;
     int64_t fault_id, fault_runs; /* the job that last met a fault of the store, alone ... */
     int faults;                   /* ... and how often in a row */
+    int64_t again_id, again_runs; /* the job whose COMMIT failed last, alone */
     struct effect_given *given;   /* NULL: effect mode */
     size_t hand;                  /* the job that runs */
 };
@@ -103,6 +104,42 @@ static void add_verdict(struct effect *ef, size_t *n, const struct job *job, str
     s->d = decide(job, &t->policy, f, ef->o.env->wall_us(ef->o.env->ctx), ef->o.env);
 }
 
+/* What the store said of this job, as its finding. false: not this job's doing. */
+static bool found_by_store(struct effect *ef, struct finding *f, const struct pawl_error *e)
+{
+    bool pinned = true;
+
+    f->outcome = e->rc == PAWL_SQL ? classify_sql(e->native, &pinned) : OUT_MISUSE;
+    f->error = arena_strdup(&ef->arena, e->msg);
+    f->error_bytes = f->error != NULL ? strlen(f->error) : 0;
+    return pinned;
+}
+
+static enum pass undo(struct effect *ef, struct store *st, size_t i, size_t *verdicts_n,
+                      struct pawl_error *e)
+{
+    add_verdict(ef, verdicts_n, &ef->jobs[i], &ef->found[i]);
+    switch (store_effect_undo(st, e)) {
+    case PAWL_OK: return PASS_OK;
+    case PAWL_BUSY: return PASS_AGAIN;
+    default: return PASS_STORE;
+    }
+}
+
+/* It went well. Alone, a constraint that is put off to the COMMIT fails here, while the job is ours
+ * still; in company the COMMIT fails, and that is found out alone. */
+static enum pass done(struct effect *ef, struct store *st, size_t i, size_t *verdicts_n,
+                      struct pawl_error *e)
+{
+    const struct lane_task *t = &ef->o.lane->tasks[ef->jobs[i].task_i];
+    const enum pawl_rc rc = store_effect_done(st, t, &ef->jobs[i], &ef->found[i], e);
+
+    if (rc == PAWL_OK)
+        return PASS_OK;
+    return rc == PAWL_SQL && ef->n == 1 && ef->given == NULL && store_effect_alive(st) &&
+           found_by_store(ef, &ef->found[i], e) ? undo(ef, st, i, verdicts_n, e) : PASS_RERUN;
+}
+
 /* One job inside the open transaction. */
 static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *verdicts_n,
                          struct pawl_error *e)
@@ -130,7 +167,7 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
         if (rc != PAWL_OK || (f->outcome == OUT_STALE && run && store_effect_job(st, i,
                 e) != PAWL_OK))
             return PASS_RERUN;
-        return store_effect_done(st, t, job, f, e) == PAWL_OK ? PASS_OK : PASS_RERUN;
+        return done(ef, st, i, verdicts_n, e);
     }
     if (!pinned)
         return PASS_RERUN;
@@ -142,12 +179,7 @@ static enum pass one_job(struct effect *ef, struct store *st, size_t i, size_t *
         add_verdict(ef, verdicts_n, job, f);
         return PASS_STORE;
     }
-    add_verdict(ef, verdicts_n, job, f);
-    switch (store_effect_undo(st, e)) {
-    case PAWL_OK: return PASS_OK;
-    case PAWL_BUSY: return PASS_AGAIN;
-    default: return PASS_STORE;
-    }
+    return undo(ef, st, i, verdicts_n, e);
 }
 
 /* How long the work of a batch may take: where a flush is slow, long enough to be worth one. */
@@ -242,11 +274,8 @@ static enum pawl_rc blame_alone(struct effect *ef, struct store *st, struct effe
     struct finding *f = &ef->found[0];
     size_t n = 0;
 
-    if (f->outcome == OUT_DONE || f->outcome == OUT_STALE || f->error == NULL) {
-        f->outcome = cause->rc == PAWL_SQL ? classify_sql(cause->native, NULL) : OUT_MISUSE;
-        f->error = arena_strdup(&ef->arena, cause->msg);
-        f->error_bytes = f->error != NULL ? strlen(f->error) : 0;
-    }
+    if (f->outcome == OUT_DONE || f->outcome == OUT_STALE || f->error == NULL)
+        (void)found_by_store(ef, f, cause);
     add_verdict(ef, &n, &ef->jobs[0], f);
     return write_verdicts(ef, st, n, out, e);
 }
@@ -330,6 +359,19 @@ static enum pawl_rc judge_alone(struct effect *ef, struct store *st, enum pass p
     return blame_alone(ef, st, out, cause, e);
 }
 
+/* Alone, a COMMIT that fails may be of a batch without savepoints: with one, the job can be undone
+ * and judged while it is still ours. Once for each run. */
+static bool with_savepoint(struct effect *ef)
+{
+    const struct job *job = &ef->jobs[0];
+
+    if (ef->given != NULL || (ef->again_id == job->id && ef->again_runs == job->n.runs))
+        return false;
+    ef->again_id = job->id;
+    ef->again_runs = job->n.runs;
+    return true;
+}
+
 static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, size_t n, size_t upto,
                            size_t verdicts_n, struct effect_report *out, struct pawl_error *e)
 {
@@ -365,11 +407,12 @@ static enum pawl_rc finish(struct effect *ef, struct store *st, enum pass p, siz
         return PAWL_OK;
     }
     /* In company: find out one by one (or with savepoints), at no cost. */
-    if (n > 1 || p == PASS_AGAIN) {
+    const bool again = p == PASS_AGAIN || (n == 1 && rc == PAWL_SQL && with_savepoint(ef));
+    if (n > 1 || again) {
         if (ef->given != NULL)
-            ef->given->singly = p != PASS_AGAIN;
+            ef->given->singly = !again;
         else
-            ef->singly = p == PASS_AGAIN ? 0 : n;
+            ef->singly = again ? 0 : n;
         out->reruns++;
         return PAWL_OK;
     }

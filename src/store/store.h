@@ -233,7 +233,7 @@ bool store_effect_alive(struct store *st);            /* the transaction of _beg
 enum pawl_rc store_effect_commit(struct store *st, struct pawl_error *e) PAWL_MUST_USE;
 void store_effect_rollback(struct store *st);         /* no-op when none is open */
 /* Write verdicts on jobs of the batch: in its transaction while that is open, else in a new one;
- * fence: the job still waits with the runs it was claimed with (leased: is still held by its lease).
+ * fence: the job still waits with the runs it was claimed with (leased: is held by its lease).
  * Before store_effect_end: on SQLite nobody can claim in between. */
 enum pawl_rc store_effect_verdicts(struct store *st, struct settle *s, size_t n,
                                    struct pawl_error *e) PAWL_MUST_USE;

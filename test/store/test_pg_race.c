@@ -236,6 +236,72 @@ START_TEST(postgres_jobs_that_a_death_left_locked_are_recovered_with_the_others)
 }
 END_TEST
 
+/* --- a failed job, until its verdict is there --- */
+
+/* Ways to fail; after so many jobs that went well, which need no savepoints. */
+static const struct { const char *sql; int before; } fails[] = {
+    { "INSERT INTO nowhere VALUES (1)", 0 },
+    { "INSERT INTO child VALUES (7)", 0 }, /* at the COMMIT */
+    { "INSERT INTO child VALUES (7)", 80 },
+};
+
+static void run_sql(struct fx *f, struct store *st, const struct job *job, struct finding *found,
+                    bool *pinned)
+{
+    struct store_stmt *s = NULL;
+    struct pawl_error e = {0};
+
+    if (job->args[0] != '"') return;
+    char *sql = arena_dup(&f->arena, job->args + 1, job->args_bytes - 2);
+    enum pawl_rc rc = store_stmt_prepare(st, sql, &s, &e);
+    if (rc == PAWL_OK) rc = store_stmt_run(st, s, NULL, 0, NULL, 0, NULL, &e);
+    store_stmt_free(&s);
+    if (rc != PAWL_OK)
+        *found = fx_found(classify_sql(e.native, pinned), arena_strdup(&f->arena, e.msg));
+}
+
+static void fail_and_stop(struct fx *f, void *ctx)
+{
+    (void)ctx;
+    fx_join(f);
+    f->on_run = run_sql;
+    fx_arm("verdict.before", "stop:0:1");
+    fx_drain(f);
+    fx_ok(store_worker_leave(f->st, &f->e), f);
+}
+
+START_TEST(postgres_failed_job_is_nobody_elses_before_its_verdict)
+{
+    char args[80];
+    siginfo_t info;
+    struct fx f;
+
+    begin(&f);
+    fx_sql(&f, "CREATE TABLE parent (a INTEGER PRIMARY KEY); CREATE TABLE child (a INTEGER"
+               " REFERENCES parent DEFERRABLE INITIALLY DEFERRED)");
+    for (int i = 0; i < fails[_i].before; i++)
+        fx_put(&f, "apply", "{}");
+    snprintf(args, sizeof args, "\"%s\"", fails[_i].sql);
+    const int64_t bad = fx_put(&f, "apply", args);
+    fx_shut(&f);
+    const pid_t pid = fx_child(&f, fail_and_stop, NULL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED), 0);
+    ck_assert_int_eq(info.si_code, CLD_STOPPED);
+    fx_open(&f);
+    fx_join(&f);
+    struct effect_report r;
+    fx_ok(fx_batch(&f, &r), &f);
+    ck_assert_uint_eq(r.claimed, 0);
+    kill(pid, SIGCONT);
+    fx_wait_ok(pid);
+    const struct fx_job x = fx_job(&f, bad);
+    ck_assert_int_eq(x.j.state, PAWL_STATE_DEAD);
+    ck_assert_str_eq(x.dead_class, "permanent");
+    fx_counters(&f, bad, 1, 1, 0, 0, 0);
+    fx_end(&f);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
     if (fx_kinds_n() < 2) return;
@@ -243,6 +309,8 @@ static void add(TCase *tc)
     tcase_add_test(tc, postgres_effects_of_one_version_at_one_moment_are_a_conflict);
     tcase_add_test(tc, postgres_prepared_jobs_of_one_version_at_one_moment_are_a_conflict);
     tcase_add_test(tc, postgres_jobs_that_a_death_left_locked_are_recovered_with_the_others);
+    tcase_add_loop_test(tc, postgres_failed_job_is_nobody_elses_before_its_verdict, 0,
+                        (int)UT_N(fails));
 }
 
 int main(void)

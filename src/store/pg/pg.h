@@ -212,6 +212,7 @@ enum pawl_rc pg_tx_start(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_is_standby(struct pg *pg, struct pawl_error *e) PAWL_MUST_USE; /* leaves it */
 /* Plans for our own statements, or as the session has them for a user's. */
 enum pawl_rc pg_tune(struct pg *pg, bool ours, struct pawl_error *e) PAWL_MUST_USE;
+enum pawl_rc pg_check_due(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_begin(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 enum pawl_rc pg_commit(struct db *db, struct pawl_error *e) PAWL_MUST_USE;
 void pg_rollback(struct db *db);

@@ -94,6 +94,7 @@ const struct db_engine pg_engine = {
     .snapshot_end = snapshot_end, .query = pg_q, .prepare = pg_prepare, .run = pg_run,
     .run_later = pg_run_later, .row = pg_row, .ahead = pg_ahead, .changes = changes,
     .insert_id = insert_id, .wrote = wrote, .no_savepoint = no_savepoint, .spoiled = spoiled,
+    .check_due = pg_check_due,
     .guard = guard, .done_many = pg_done_many, .lease_many = pg_lease_many, .check = check,
     .doctor = pg_doctor,
     .life = pg_life, .still_gone = pg_still_gone, .mark = pg_mark, .marked = pg_marked,

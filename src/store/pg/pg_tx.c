@@ -108,6 +108,13 @@ enum pawl_rc pg_tune(struct pg *pg, bool ours, struct pawl_error *e)
     return command(pg, PIPE_OWN, sql, e);
 }
 
+enum pawl_rc pg_check_due(struct db *db, struct pawl_error *e)
+{
+    const enum pawl_rc rc = pg_pipe_open(pg_from(db), e);
+
+    return rc == PAWL_OK ? command(pg_from(db), PIPE_USER, "SET CONSTRAINTS ALL IMMEDIATE", e) : rc;
+}
+
 /* No answer, or one that says that the server goes away: did it commit? */
 static enum pawl_rc in_doubt(struct pg *pg, struct pawl_error *e)
 {

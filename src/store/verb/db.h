@@ -78,6 +78,9 @@ struct db_engine {
     int64_t (*wrote)(struct db *);       /* rows written on this connection */
     bool (*no_savepoint)(struct db *);   /* the last error: there is no such savepoint */
     bool (*spoiled)(struct db *);        /* nothing works in it but going back to a savepoint */
+    /* Constraints that are put off to the COMMIT are looked at now; told by what is waited for
+     * next, as SQL. NULL: a COMMIT that fails keeps its locks. */
+    enum pawl_rc (*check_due)(struct db *, struct pawl_error *);
     bool (*guard)(struct db *, bool on); /* watch what runs as a user's statement; was it? */
     /* NULL, or: the same for many rows with one statement, where statements are dear. It fails with
      * FENCED, perhaps only at what is waited for next, if one of the rows was not there to take.

@@ -275,6 +275,10 @@ enum pawl_rc db_effect_done(struct store *st, const struct lane_task *t, const s
         if ((rc = db_put_done(db, job, f, stale, e)) != PAWL_OK)
             return rc;
     }
+    /* Alone, what fails in the COMMIT can fail here, where it can be undone and the job kept. */
+    if (db->batch_n == 1 && !db->plain && !db->leased_batch && db->engine->check_due != NULL &&
+        (rc = db->engine->check_due(db, e)) != PAWL_OK)
+        return rc;
     if (!db->plain && (rc = savepoint(db, Q_SAVE_KEEP, e)) != PAWL_OK)
         return rc;
     db->savepoint = false;
@@ -406,9 +410,9 @@ static enum pawl_rc verdicts_outside(struct db *db, struct settle *s, size_t n,
                                        : PAWL_OK;
 }
 
-/* In the transaction of their batch, where that is open: its jobs are ours until it commits, so that
- * nobody runs them again before their verdicts are there. Whoever ends here ends behind the jobs, as
- * in the commit. */
+/* In the transaction of their batch, where that is open: its jobs are ours until it commits, and
+ * nobody runs them again before their verdicts are there. Who ends here ends behind the jobs, as in
+ * the commit. */
 static enum pawl_rc verdicts_with_batch(struct db *db, struct settle *s, size_t n,
                                         enum settle_result *results, struct pawl_error *e)
 {
