@@ -35,19 +35,16 @@ struct api_log {
     size_t dropped;
 };
 
-/* Which file a store is: two handles may name it differently. */
-struct api_file { dev_t dev; ino_t ino; };
-
-/* While a handler's apply runs in this thread: whose write lock it holds. Kept by the worker; the
- * newest first, when a handler runs a worker of another store. */
+/* While a handler's apply runs in this thread: on which store. Kept by the worker; the newest
+ * first, when a handler runs a worker of another store. */
 struct api_apply {
-    struct api_file file;
+    struct store_place place;
     struct api_apply *before;
 };
 
 struct pawl {
     struct store *st;
-    struct api_file file;
+    struct store_place place;
     pid_t owner;               /* the process that opened it */
     struct api_clock clock;
     struct api_log log;
@@ -61,13 +58,12 @@ enum pawl_rc api_need(bool ok, struct pawl_error *e, const char *what);
 enum pawl_rc api_need_owner(pid_t owner, struct pawl_error *e);
 /* The check that nearly every call begins with. */
 enum pawl_rc api_need_handle(const struct pawl *p, struct pawl_error *e);
-/* The same for calls that write. BADARG in a thread whose handler holds this store's write lock: it
- * would wait for itself. */
+/* The same for calls that write. BADARG in a thread whose handler's transaction is open on this
+ * store: it would wait for itself, or be stored though that is undone. */
 enum pawl_rc api_need_writer(const struct pawl *p, struct pawl_error *e);
-enum pawl_rc api_need_no_apply(const struct api_file *file, struct pawl_error *e);
+enum pawl_rc api_need_no_apply(const struct store_place *at, struct pawl_error *e);
 void api_apply_begin(struct api_apply *a);
 void api_apply_end(struct api_apply *a);
-struct api_file api_file_of(const char *url);
 /* The environment for the store: the caller's clock, or NULL for the machine's. clock must stay
  * where it is. */
 const struct env *api_clock_init(struct api_clock *clock, const struct pawl_open_opts *o);

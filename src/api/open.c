@@ -52,13 +52,13 @@ void api_apply_end(struct api_apply *a)
     applying = a->before;
 }
 
-enum pawl_rc api_need_no_apply(const struct api_file *file, struct pawl_error *e)
+enum pawl_rc api_need_no_apply(const struct store_place *at, struct pawl_error *e)
 {
     for (const struct api_apply *a = applying; a != NULL; a = a->before)
-        if (a->file.ino != 0 && a->file.ino == file->ino && a->file.dev == file->dev)
-            return pawl_fail(e, PAWL_BADARG, "called from inside a handler's transaction, which"
-                             " holds this store's write lock: it would wait for itself; use"
-                             " pawl_run_enqueue there, and the rest outside");
+        if (a->place.ino != 0 && a->place.ino == at->ino && a->place.dev == at->dev)
+            return pawl_fail(e, PAWL_BADARG, "called from inside a handler's transaction on this"
+                             " store: it would wait for itself, or be stored though the job fails;"
+                             " use pawl_run_enqueue there, and the rest outside");
     return PAWL_OK;
 }
 
@@ -66,17 +66,7 @@ enum pawl_rc api_need_writer(const struct pawl *p, struct pawl_error *e)
 {
     enum pawl_rc rc = api_need_handle(p, e);
 
-    return rc == PAWL_OK ? api_need_no_apply(&p->file, e) : rc;
-}
-
-struct api_file api_file_of(const char *url)
-{
-    static const char scheme[] = "sqlite:";
-    const bool has = strncmp(url, scheme, sizeof scheme - 1) == 0;
-    struct stat sb;
-
-    if (stat(has ? url + sizeof scheme - 1 : url, &sb) != 0) return (struct api_file){0, 0};
-    return (struct api_file){sb.st_dev, sb.st_ino};
+    return rc == PAWL_OK ? api_need_no_apply(&p->place, e) : rc;
 }
 
 /* --- the clock --- */
@@ -233,7 +223,7 @@ static enum pawl_rc open_at(struct pawl *p, const char *url, const struct pawl_o
         rc = store_init(&plain, NULL, e);
     }
     if (rc == PAWL_OK) rc = api_store_open(&so, o, &p->st, e);
-    if (rc == PAWL_OK) p->file = api_file_of(url);
+    if (rc == PAWL_OK) p->place = store_place(p->st);
     return api_leave(&p->log, rc);
 }
 

@@ -29,7 +29,7 @@ static enum pawl_rc need_id_to_write(const struct pawl *p, int64_t id, struct pa
 {
     enum pawl_rc rc = need_id(p, id, e);
 
-    return rc == PAWL_OK ? api_need_no_apply(&p->file, e) : rc;
+    return rc == PAWL_OK ? api_need_no_apply(&p->place, e) : rc;
 }
 
 void pawl_free(void *p)

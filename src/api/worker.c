@@ -27,7 +27,7 @@ enum pawl_rc worker_need_idle(const struct pawl_worker *w, struct pawl_error *e)
 {
     enum pawl_rc rc = worker_need(w, e);
 
-    if (rc == PAWL_OK && !w->inside) return api_need_no_apply(&w->apply.file, e);
+    if (rc == PAWL_OK && !w->inside) return api_need_no_apply(&w->apply.place, e);
     if (rc != PAWL_OK) return rc;
     return pawl_fail(e, PAWL_BADARG, "called from inside this worker's own handler: return from it"
                      " first (pawl_worker_stop is fine there)");
@@ -179,8 +179,8 @@ static enum pawl_rc open_all(struct pawl_worker *w, const char *url,
     so.lease_us = w->lease_us = o->lease_us > 0 ? o->lease_us : LEASE_US;
     if ((rc = api_store_open(&so, o->open, &w->st, e)) != PAWL_OK) return rc;
     w->env = store_env(w->st);
-    w->apply.file = api_file_of(url);
-    if ((rc = api_need_no_apply(&w->apply.file, e)) != PAWL_OK) return rc;
+    w->apply.place = store_place(w->st);
+    if ((rc = api_need_no_apply(&w->apply.place, e)) != PAWL_OK) return rc;
     if ((rc = declare_all(w, o, e)) != PAWL_OK) return rc;
     if ((rc = store_worker_join(w->st, w->id, NULL, e)) != PAWL_OK) return rc;
     w->joined = true;

@@ -147,8 +147,10 @@ void *arena_alloc(struct arena *a, size_t n)
 
     if (n > SIZE_MAX / 2) return NULL;
     n = n == 0 ? 16 : (n + 15) / 16 * 16;
-    if (b == NULL || b->cap - b->used < n)
-        if ((b = add_block(a, n)) == NULL) return NULL;
+    if ((b == NULL || b->cap - b->used < n) && (b = add_block(a, n)) == NULL) {
+        a->failed = true;
+        return NULL;
+    }
     p = b->data + b->used;
     b->used += n;
     assert(b->used <= b->cap);

@@ -26,7 +26,8 @@ const char *buf_str(struct buf *b);             /* "" when empty; borrowed */
 char *buf_take(struct buf *b);                  /* given to the caller (free()); NULL on failure */
 
 /* Arena: many small allocations freed at once. Zero-initialised is valid. */
-struct arena { struct arena_block *head; size_t used_bytes; };
+/* failed: some allocation did, since the last reset. */
+struct arena { struct arena_block *head; size_t used_bytes; bool failed; };
 void *arena_alloc(struct arena *a, size_t n);   /* zeroed, aligned to 16; NULL: out of memory */
 char *arena_dup(struct arena *a, const void *p, size_t n); /* adds a NUL; NULL in -> NULL */
 char *arena_strdup(struct arena *a, const char *s);

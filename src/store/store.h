@@ -13,6 +13,8 @@
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
+#include <sys/types.h>
+
 #include "base/buf.h"
 #include "base/clock.h"
 #include "core/job.h"
@@ -323,6 +325,10 @@ enum pawl_rc store_reap_runner(struct store *st, int end, enum outcome how,
 enum pawl_rc store_reap_crew(struct store *st, const char *id, int end, enum outcome how,
                              casualty_fn *decide, void *ctx, struct reap_report *out,
                              struct pawl_error *e) PAWL_MUST_USE;
+
+/* Which store it is, by whatever URL a handle of this host was opened: the directory beside it. */
+struct store_place { dev_t dev; ino_t ino; };
+struct store_place store_place(struct store *st);
 
 /* --- waking, waiting, upkeep --- */
 /* readable when a Pawl process committed; -1 */

@@ -36,26 +36,41 @@ static struct store_opts opts(struct fx *f)
     return (struct store_opts){ .url = f->url, .env = &f->clock.env, .accept_wal_risk = true };
 }
 
-void fx_begin(struct fx *f, int kind)
+void fx_place(struct fx *f, int kind, bool with_store)
 {
-    const struct log_conf quiet = { .level = LOG_ERROR, .fd = 2 };
     const char *tmp = getenv("TMPDIR");
-    bool created = false;
 
-    log_setup(&quiet);
     memset(f, 0, sizeof *f);
     f->kind = fx_kinds[kind];
     snprintf(f->dir, sizeof f->dir, "%s/fxXXXXXX", tmp != NULL && *tmp != '\0' ? tmp : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(f->dir));
-    f->kind->place(f);
+    f->kind->place(f, with_store);
+}
+
+void fx_leave(struct fx *f)
+{
+    f->kind->shut(f);
+    if (f->kind->remove != NULL) f->kind->remove(f);
+    fx_remove(f->dir);
+}
+
+void fx_begin(struct fx *f, int kind)
+{
+    const struct log_conf quiet = { .level = LOG_ERROR, .fd = 2 };
+    bool created = false;
+
+    log_setup(&quiet);
+    fx_place(f, kind, true);
     f->clock = (struct fx_clock){
         .env = { wall_us, mono_us, boot_us, random64, &f->clock },
         .wall_us = env_real()->wall_us(env_real()->ctx) / SEC * SEC,
     };
     f->lane.tasks = f->tasks;
     const struct store_opts o = opts(f);
-    fx_ok(store_init(&o, &created, &f->e), f);
-    ck_assert(created);
+    if (!f->placed) {
+        fx_ok(store_init(&o, &created, &f->e), f);
+        ck_assert(created);
+    }
     fx_open(f);
     fx_sql(f, "CREATE TABLE fx (job INTEGER NOT NULL, token INTEGER NOT NULL)");
 }
@@ -128,8 +143,7 @@ void fx_end(struct fx *f)
     fx_check(f);
     fx_shut(f);
     arena_free(&f->arena);
-    if (f->kind->remove != NULL) f->kind->remove(f);
-    fx_remove(f->dir);
+    fx_leave(f);
 }
 
 void fx_add(struct fx *f, int64_t us) { f->clock.wall_us += us; }

@@ -27,7 +27,8 @@ struct fx;
  * connection of its own, as a user's program would. */
 struct fx_kind {
     const char *name;
-    void (*place)(struct fx *f);                         /* fills f->url */
+    /* Fills f->url. with_store: a new store may be there already, if it costs less so. */
+    void (*place)(struct fx *f, bool with_store);
     int (*run)(struct fx *f, const char *sql, char *why, size_t why_n); /* 0: done */
     bool (*ask)(struct fx *f, const char *sql, char *out, size_t n);    /* first value as text */
     void (*shut)(struct fx *f);                          /* closes the foreign connection */
@@ -53,6 +54,7 @@ typedef void fx_run_fn(struct fx *f, struct store *st, const struct job *job, st
 struct fx {
     const struct fx_kind *kind;
     char dir[256], url[320];
+    bool placed;                 /* its store was there already */
     struct fx_clock clock;
     struct store *st;
     char worker[24];
@@ -68,6 +70,10 @@ struct fx {
     void *foreign;               /* the kind's */
     void *ctx;                   /* the test's own, for on_run */
 };
+
+/* Where a store may lie and a connection to look by: for who opens it through pawl.h. */
+void fx_place(struct fx *f, int kind, bool with_store);
+void fx_leave(struct fx *f);
 
 void fx_begin(struct fx *f, int kind);
 void fx_end(struct fx *f);                  /* invariants, then everything closed and removed */
@@ -129,6 +135,7 @@ void fx_sql_of(struct fx *f, const char *sqlite, const char *postgres); /* where
 void fx_sqlf(struct fx *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool fx_sql_fails(struct fx *f, const char *sql, const char *part); /* its message contains part */
 int64_t fx_num(struct fx *f, const char *sql);       /* NULL and no row: INT64_MIN */
+const char *fx_text(struct fx *f, const char *sql, char *buf, size_t n); /* "" */
 int64_t fx_numf(struct fx *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- files and processes --- */

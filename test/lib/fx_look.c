@@ -162,6 +162,12 @@ int64_t fx_num(struct fx *f, const char *sql)
     return f->kind->ask(f, sql, text, sizeof text) ? strtoll(text, NULL, 10) : INT64_MIN;
 }
 
+const char *fx_text(struct fx *f, const char *sql, char *buf, size_t n)
+{
+    if (!f->kind->ask(f, sql, buf, n)) *buf = '\0';
+    return buf;
+}
+
 int64_t fx_numf(struct fx *f, const char *fmt, ...)
 {
     char sql[4096];

@@ -2,6 +2,7 @@
 /* fx_pg.c - the PostgreSQL kind of store: a database of its own per test, on the private server
  * whose socket directory is $PAWL_TEST_PG (test/run.py starts it).
  *
+ * $PAWL_TEST_PG_TEMPLATE: a database there with a store in it, to be copied.
  * $PAWL_TEST_PG_POOL: where a pooler listens ("/directory&port=6432"): the stores are opened
  * through it, everything else is done on the server itself (test/e2e/test_pg_pool.py).
  *
@@ -49,18 +50,21 @@ static void admin(const char *sql)
     PQfinish(c);
 }
 
-static void place(struct fx *f)
+static void place(struct fx *f, bool with_store)
 {
-    char sql[200];
+    char sql[300];
     static atomic_int n;
     const unsigned long long now = (unsigned long long)env_real()->mono_us(NULL);
     const int k = atomic_fetch_add(&n, 1);
     const char *pool = getenv("PAWL_TEST_PG_POOL");
+    const char *made = with_store ? getenv("PAWL_TEST_PG_TEMPLATE") : NULL;
 
     setenv("PAWL_RUNTIME_DIR", f->dir, 1);
     snprintf(f->url, sizeof f->url, "postgresql://%s@/t%ld_%d_%llx?host=%s", user(),
              (long)getpid(), k, now, pool != NULL ? pool : server());
-    snprintf(sql, sizeof sql, "CREATE DATABASE t%ld_%d_%llx", (long)getpid(), k, now);
+    snprintf(sql, sizeof sql, "CREATE DATABASE t%ld_%d_%llx%s%s", (long)getpid(), k, now,
+             made != NULL ? " TEMPLATE " : "", made != NULL ? made : "");
+    f->placed = made != NULL;
     admin(sql);
 }
 

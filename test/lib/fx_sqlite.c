@@ -7,8 +7,9 @@
 #include "lib/vfs.h"
 #include "store/sqlite/sl.h"
 
-static void place(struct fx *f)
+static void place(struct fx *f, bool with_store)
 {
+    (void)with_store;
     vfs_install();
     snprintf(f->url, sizeof f->url, "sqlite:%s/store.db", f->dir);
 }

@@ -26,19 +26,26 @@ static inline uint64_t ut_seed(uint64_t fixed)
     return seed;
 }
 
-/* Run what add() puts into the case. timeout_s bounds each test. */
-static inline int ut_main(const char *subject, void (*add)(TCase *tc), double timeout_s)
+/* Another case of a suite: what add() puts into it. before (NULL: nothing) is called in the process
+ * of each test, ahead of its fixtures. timeout_s bounds each of its tests. */
+static inline void ut_case(Suite *suite, const char *name, void (*before)(void),
+                           void (*add)(TCase *tc), double timeout_s)
 {
-    const char *tap = getenv("UT_TAP");
-    Suite *suite = suite_create(subject);
-    TCase *tc = tcase_create(subject);
-    SRunner *sr;
-    int failed;
+    TCase *tc = tcase_create(name);
 
     tcase_set_timeout(tc, timeout_s);
+    if (before != NULL) tcase_add_checked_fixture(tc, before, NULL);
     add(tc);
     suite_add_tcase(suite, tc);
-    sr = srunner_create(suite);
+}
+
+/* Run a suite; what main() returns. */
+static inline int ut_run(Suite *suite)
+{
+    const char *tap = getenv("UT_TAP");
+    SRunner *sr = srunner_create(suite);
+    int failed;
+
     if (tap != NULL && *tap != '\0') {
         srunner_set_tap(sr, "-");
         srunner_run_all(sr, CK_SILENT);
@@ -48,6 +55,15 @@ static inline int ut_main(const char *subject, void (*add)(TCase *tc), double ti
     failed = srunner_ntests_failed(sr);
     srunner_free(sr);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* A suite of one case. */
+static inline int ut_main(const char *subject, void (*add)(TCase *tc), double timeout_s)
+{
+    Suite *suite = suite_create(subject);
+
+    ut_case(suite, subject, NULL, add, timeout_s);
+    return ut_run(suite);
 }
 
 #endif

@@ -20,7 +20,7 @@ static void empty_place(struct fx *f, int kind)
     ck_assert_ptr_nonnull(fx_mkdir(f));
     if (f->kind->remove != NULL) {
         f->kind->remove(f);
-        f->kind->place(f);
+        f->kind->place(f, false);
     }
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* test_api.c - the public calls: what a caller may get wrong is refused, with the error filled and
  * nothing changed; a round trip through the one public header. */
-#include <string.h>
 #include <unistd.h>
 
-#include "lib/ut.h"
-#include "pawl.h"
+#include "unit/test_handler_c.h"
 
-#define URL "sqlite:api.db"
+#define URL at.url
+#define NOWHERE cfx_of_kind("sqlite:nowhere.db", nowhere)
 
 static bool no_job(void *ctx, const struct pawl_job *j)
 {
@@ -52,15 +51,31 @@ static bool no_finding(void *ctx, const struct pawl_finding *f)
         ck_assert_int_eq(call, want);                  \
     } while (0)
 
-/* A fresh store in a directory of its own; the test's process ends with it. */
+/* The place of a test's store, and where there is none. */
+static struct fx at;
+static char nowhere[sizeof at.url + 8];
+
+static void begin(void)
+{
+    const char *options;
+
+    fx_place(&at, cfx_kind, false);
+    if (cfx_kind == CFX_SQLITE) return;
+    options = strchr(at.url, '?');
+    snprintf(nowhere, sizeof nowhere, "%.*s_no%s", (int)(options - at.url), at.url, options);
+}
+
+static void end(void)
+{
+    fx_leave(&at);
+}
+
+/* A fresh store in a place of its own. */
 static struct pawl *fresh(void)
 {
-    char dir[] = "pawl-api-XXXXXX";
     struct pawl *p = NULL;
     bool created = false;
 
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(chdir(dir), 0);
     ck_assert_int_eq(pawl_init(URL, &created, NULL), PAWL_OK);
     ck_assert(created);
     ck_assert_int_eq(pawl_init(URL, &created, NULL), PAWL_OK);
@@ -97,8 +112,8 @@ START_TEST(test_calls_without_a_store_are_refused)
     REFUSED(pawl_check(NULL, no_finding, NULL, &n, e), PAWL_BADARG);
     REFUSED(pawl_prune(NULL, NULL, &pruned, e), PAWL_BADARG);
     REFUSED(pawl_copy(NULL, URL, NULL, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_copy("sqlite:nowhere.db", "", NULL, NULL, e), PAWL_BADARG);
-    REFUSED(pawl_copy("sqlite:nowhere.db", URL, NULL, NULL, e), PAWL_NOSTORE);
+    REFUSED(pawl_copy(NOWHERE, "", NULL, NULL, e), PAWL_BADARG);
+    REFUSED(pawl_copy(NOWHERE, URL, NULL, NULL, e), PAWL_NOSTORE);
     pawl_close(NULL);
 }
 END_TEST
@@ -107,7 +122,9 @@ START_TEST(test_open_needs_a_store_and_leaves_no_handle)
 {
     struct pawl *p = (struct pawl *)&p;
 
-    REFUSED(pawl_open("sqlite:nowhere.db", &p, e), PAWL_NOSTORE);
+    REFUSED(pawl_open(URL, &p, e), PAWL_NOSTORE);
+    ck_assert_ptr_null(p);
+    REFUSED(pawl_open(NOWHERE, &p, e), PAWL_NOSTORE);
     ck_assert_ptr_null(p);
     REFUSED(pawl_open("", &p, e), PAWL_BADARG);
     REFUSED(pawl_open("mysql:x", &p, e), PAWL_BADARG);
@@ -209,6 +226,7 @@ END_TEST
 
 static void add(TCase *tc)
 {
+    tcase_add_checked_fixture(tc, begin, end);
     tcase_add_test(tc, test_calls_without_a_store_are_refused);
     tcase_add_test(tc, test_open_needs_a_store_and_leaves_no_handle);
     tcase_add_test(tc, test_bad_arguments_change_nothing);
@@ -217,5 +235,5 @@ static void add(TCase *tc)
 
 int main(void)
 {
-    return ut_main("api", add, 20);
+    return cfx_main("api", add, 20);
 }

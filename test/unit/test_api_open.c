@@ -230,5 +230,5 @@ static void add(TCase *tc)
 
 int main(void)
 {
-    return ut_main("api_open", add, 60);
+    return cfx_main("api_open", add, 60);
 }

@@ -3,12 +3,18 @@
  * caller's transaction, and answers and refuses as the C door does. */
 #include "unit/test_handler_c.h"
 
+/* The connection that the test has of its own. */
+static sqlite3 *db(const struct cfx *f)
+{
+    return f->at.foreign;
+}
+
 static struct pawl_enqueued door(struct cfx *f, const struct pawl_request *r)
 {
     struct pawl_enqueued out;
     size_t done = 77;
 
-    OK(pawl_enqueue_sqlite(f->db, r, 1, &out, &done, e));
+    OK(pawl_enqueue_sqlite(db(f), r, 1, &out, &done, e));
     ck_assert_uint_eq(done, 1);
     return out;
 }
@@ -36,7 +42,7 @@ START_TEST(test_it_shares_the_callers_fate)
     ck_assert_int_eq(jobs(&f), 0);
     cfx_sql(&f, "BEGIN");
     ck_assert(door(&f, &r).created);
-    ck_assert_int_eq(sqlite3_get_autocommit(f.db), 0); /* the caller's transaction is as it was */
+    ck_assert_int_eq(sqlite3_get_autocommit(db(&f)), 0); /* the caller's transaction is as it was */
     cfx_sql(&f, "COMMIT");
     ck_assert_str_eq(cfx_text(&f, "SELECT task || ' ' || args || ' ' || key || ' ' || source || ' '"
                               " || queue || ' ' || priority || ' ' || max_retries || ' ' || entity"
@@ -56,7 +62,7 @@ START_TEST(test_answers)
     cfx_begin(&f);
     out = door(&f, &r);
     ck_assert(out.id == 1 && out.created && !out.task_known && out.state == PAWL_STATE_READY);
-    ck_assert_int_eq(sqlite3_get_autocommit(f.db), 1);
+    ck_assert_int_eq(sqlite3_get_autocommit(db(&f)), 1);
     out = door(&f, &r);
     ck_assert(out.id == 1 && !out.created && out.state == PAWL_STATE_READY);
     cfx_work(&f, false);
@@ -130,12 +136,12 @@ START_TEST(test_both_doors_refuse_alike)
     if (r->priority == 1) ck_assert_str_eq(a.msg, "priority 1 without has_priority: set"
                                            " has_priority, too");
     cfx_sql(&f, "BEGIN");
-    ck_assert_int_ne(pawl_enqueue_sqlite(f.db, r, 1, &out, &done, &b), PAWL_OK);
+    ck_assert_int_ne(pawl_enqueue_sqlite(db(&f), r, 1, &out, &done, &b), PAWL_OK);
     ck_assert_msg(a.rc == b.rc, "%s, %s: %s | %s", pawl_rc_name(a.rc), pawl_rc_name(b.rc), a.msg,
                   b.msg);
     ck_assert_uint_eq(done, 0);
     ck_assert_int_eq(out.id, 0);
-    ck_assert_int_eq(sqlite3_get_autocommit(f.db), 0);
+    ck_assert_int_eq(sqlite3_get_autocommit(db(&f)), 0);
     cfx_sql(&f, "COMMIT");
     ck_assert_int_eq(jobs(&f), 1);
     cfx_end(&f);
@@ -154,10 +160,11 @@ START_TEST(test_a_snapshot_that_is_old)
     cfx_sql(&f, "BEGIN");
     (void)jobs(&f);
     OK(pawl_enqueue(f.p, &r, 1, &out, NULL, e));
-    FAILS(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e), PAWL_BUSY, "this transaction began with"
+    FAILS(pawl_enqueue_sqlite(db(&f), &r, 1, &out, NULL, e), PAWL_BUSY,
+          "this transaction began with"
           " a read and another one has written since: ROLLBACK and BEGIN IMMEDIATE");
     cfx_sql(&f, "ROLLBACK");
-    OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
+    OK(pawl_enqueue_sqlite(db(&f), &r, 1, &out, NULL, e));
     cfx_end(&f);
 }
 END_TEST
@@ -173,15 +180,15 @@ START_TEST(test_how_many_were_stored)
 
     cfx_begin(&f);
     cfx_sql(&f, "BEGIN");
-    FAILS(pawl_enqueue_sqlite(f.db, r, 4, out, &done, e), PAWL_BADDATA, "args");
+    FAILS(pawl_enqueue_sqlite(db(&f), r, 4, out, &done, e), PAWL_BADDATA, "args");
     ck_assert_uint_eq(done, 2);
     ck_assert(out[0].created && out[1].created && out[2].id == 0 && out[3].id == 0);
     cfx_sql(&f, "COMMIT");
     ck_assert_int_eq(jobs(&f), 2);
-    FAILS(pawl_enqueue_sqlite(f.db, r, 4, out, &done, e), PAWL_BADDATA, "args");
+    FAILS(pawl_enqueue_sqlite(db(&f), r, 4, out, &done, e), PAWL_BADDATA, "args");
     ck_assert_uint_eq(done, 2);
     ck_assert_int_eq(jobs(&f), 4);
-    OK(pawl_enqueue_sqlite(f.db, r, 0, out, &done, e));
+    OK(pawl_enqueue_sqlite(db(&f), r, 0, out, &done, e));
     ck_assert_uint_eq(done, 0);
     cfx_end(&f);
 }
@@ -196,9 +203,9 @@ START_TEST(test_connections_that_will_not_do)
 
     cfx_begin(&f);
     FAILS(pawl_enqueue_sqlite(NULL, &r, 1, &out, NULL, e), PAWL_BADARG, "connection");
-    FAILS(pawl_enqueue_sqlite(f.db, NULL, 1, &out, NULL, e), PAWL_BADARG, "NULL");
-    FAILS(pawl_enqueue_sqlite(f.db, &r, 1, NULL, NULL, e), PAWL_BADARG, "NULL");
-    FAILS(pawl_enqueue_sqlite(f.db, &r, 10001, &out, NULL, e), PAWL_TOOBIG, "10000");
+    FAILS(pawl_enqueue_sqlite(db(&f), NULL, 1, &out, NULL, e), PAWL_BADARG, "NULL");
+    FAILS(pawl_enqueue_sqlite(db(&f), &r, 1, NULL, NULL, e), PAWL_BADARG, "NULL");
+    FAILS(pawl_enqueue_sqlite(db(&f), &r, 10001, &out, NULL, e), PAWL_TOOBIG, "10000");
     ck_assert_int_eq(sqlite3_open(":memory:", &other), SQLITE_OK);
     FAILS(pawl_enqueue_sqlite(other, &r, 1, &out, NULL, e), PAWL_NOTOURS, "not a Pawl store");
     sqlite3_close(other);
@@ -227,12 +234,13 @@ START_TEST(test_rows_of_a_statement_that_still_writes_are_left_alone)
     cfx_sql(&f, "CREATE TABLE orders (id INTEGER PRIMARY KEY)");
     for (int begun = 0; begun < 2; begun++) {
         if (begun) cfx_sql(&f, "BEGIN IMMEDIATE");
-        ck_assert_int_eq(sqlite3_prepare_v2(f.db, "INSERT INTO orders VALUES (NULL), (NULL)"
+        ck_assert_int_eq(sqlite3_prepare_v2(db(&f), "INSERT INTO orders VALUES (NULL), (NULL)"
                                                   " RETURNING id", -1, &q, NULL), SQLITE_OK);
         while (sqlite3_step(q) == SQLITE_ROW) {
             rows++;
-            if (begun) OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
-            else FAILS(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e), PAWL_BUSY, "RETURNING id");
+            if (begun) OK(pawl_enqueue_sqlite(db(&f), &r, 1, &out, NULL, e));
+            else FAILS(pawl_enqueue_sqlite(db(&f), &r, 1, &out, NULL, e), PAWL_BUSY,
+                       "RETURNING id");
         }
         ck_assert_int_eq(sqlite3_finalize(q), SQLITE_OK);
         if (begun) cfx_sql(&f, "COMMIT");
@@ -241,7 +249,7 @@ START_TEST(test_rows_of_a_statement_that_still_writes_are_left_alone)
     ck_assert_int_eq(rows, 4);
     ck_assert_int_eq(jobs(&f), 2);
     cfx_sql(&f, "PRAGMA count_changes = ON");
-    OK(pawl_enqueue_sqlite(f.db, &r, 1, &out, NULL, e));
+    OK(pawl_enqueue_sqlite(db(&f), &r, 1, &out, NULL, e));
     ck_assert_int_eq(jobs(&f), 3);
     cfx_end(&f);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* test_handler_c.h - what the tests of C handlers and linked workers share: a temporary store with
- * a clock that the test sets, a worker with one task whose functions the test chooses, a connection
- * of the test's own to look and to write with. */
+/* test_handler_c.h - what the tests of the public calls, of C handlers and of linked workers share:
+ * a store with a clock that the test sets, a worker with one task whose functions the test chooses,
+ * a connection of the test's own to look and to write with.
+ *
+ * cfx_main() runs a suite once for each kind of store (lib/fx.h), each in a case of its name. What
+ * only one can be asked is put in by add() under `if (cfx_kind == CFX_SQLITE)`. */
 #ifndef TEST_HANDLER_C_H
 #define TEST_HANDLER_C_H
 
@@ -10,13 +13,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/ut.h"
+#include "lib/fx.h"
 #include "pawl.h"
 
 /* OK() and FAILS() give their call an e of its own, also where there is one. */
 #pragma GCC diagnostic ignored "-Wshadow"
 
-#define SEC INT64_C(1000000)
 #define OK(call)                                                                             \
     do {                                                                                     \
         struct pawl_error ok_e_ = {.rc = PAWL_OK};                                           \
@@ -39,10 +41,14 @@
         (void)e;                                                                             \
     } while (0)
 
+/* The kind of store of this test; while add() is called, of the case that it fills. */
+enum { CFX_SQLITE, CFX_POSTGRES };
+static int cfx_kind;
+
 struct cfx {
+    struct fx at;                 /* where the store lies, and the connection to look by */
     struct pawl *p;
     struct pawl_worker *w;
-    sqlite3 *db;
     int64_t now_us;
     struct pawl_open_opts open;
     /* What the task "t" does. The first three are called in each run if they are set. */
@@ -89,39 +95,27 @@ static void cfx_drop(struct pawl_run *run)
     if (f->drop != NULL) f->drop(run);
 }
 
+/* What differs between the two. */
+static inline const char *cfx_of_kind(const char *sqlite, const char *postgres)
+{
+    return cfx_kind == CFX_SQLITE ? sqlite : postgres;
+}
+
 static inline void cfx_sql(struct cfx *f, const char *sql)
 {
-    char *why = NULL;
-
-    ck_assert_msg(sqlite3_exec(f->db, sql, NULL, NULL, &why) == SQLITE_OK, "%s: %s", sql, why);
+    fx_sql(&f->at, sql);
 }
 
 /* The first value of a query, as an integer; no row or NULL: INT64_MIN. */
 static inline int64_t cfx_num(struct cfx *f, const char *sql)
 {
-    sqlite3_stmt *q = NULL;
-    int64_t v = INT64_MIN;
-
-    ck_assert_msg(sqlite3_prepare_v2(f->db, sql, -1, &q, NULL) == SQLITE_OK, "%s: %s", sql,
-                  sqlite3_errmsg(f->db));
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        v = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    return v;
+    return fx_num(&f->at, sql);
 }
 
 /* The first value of a query as text, into buf; no row or NULL: "". */
 static inline const char *cfx_text(struct cfx *f, const char *sql, char *buf, size_t n)
 {
-    sqlite3_stmt *q = NULL;
-
-    buf[0] = '\0';
-    ck_assert_msg(sqlite3_prepare_v2(f->db, sql, -1, &q, NULL) == SQLITE_OK, "%s: %s", sql,
-                  sqlite3_errmsg(f->db));
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        snprintf(buf, n, "%s", (const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
-    return buf;
+    return fx_text(&f->at, sql, buf, n);
 }
 
 /* A store with the table row(k TEXT PRIMARY KEY, v). No worker yet. */
@@ -131,10 +125,11 @@ static inline void cfx_begin(struct cfx *f)
     f->now_us = (int64_t)time(NULL) * SEC + 60 * SEC; /* what others enqueue is due, too */
     f->open.now_us = cfx_now;
     f->open.now_ctx = f;
-    OK(pawl_open_temp(&f->open, &f->p, e));
-    ck_assert_int_eq(sqlite3_open(pawl_url(f->p) + strlen("sqlite:"), &f->db), SQLITE_OK);
-    sqlite3_busy_timeout(f->db, 5000);
-    cfx_sql(f, "CREATE TABLE row (k TEXT PRIMARY KEY, v) WITHOUT ROWID");
+    fx_place(&f->at, cfx_kind, true);
+    if (!f->at.placed) OK(pawl_init(f->at.url, NULL, e));
+    OK(pawl_open_with(f->at.url, &f->open, &f->p, e));
+    cfx_sql(f, cfx_of_kind("CREATE TABLE row (k TEXT PRIMARY KEY, v) WITHOUT ROWID",
+                           "CREATE TABLE row (k TEXT PRIMARY KEY, v bigint)"));
     f->task = (struct pawl_task){.name = "t", .handler = &f->handler, .ctx = f};
     f->opts = (struct pawl_worker_opts){.tasks = &f->task, .tasks_n = 1, .open = &f->open};
 }
@@ -161,8 +156,8 @@ static inline void cfx_end(struct cfx *f)
     OK(pawl_worker_close(&f->w, e));
     OK(pawl_check(f->p, cfx_no_finding, NULL, &checked, e));
     ck_assert_int_gt(checked, 0);
-    ck_assert_int_eq(sqlite3_close(f->db), SQLITE_OK);
     pawl_close(&f->p);
+    fx_leave(&f->at);
 }
 
 static inline int64_t cfx_put(struct cfx *f, const char *args)
@@ -227,6 +222,24 @@ static inline enum pawl_rc cfx_insert(struct pawl_run *run, const char *k, int64
     const struct pawl_value vals[] = {pawl_int("v", v), pawl_text("k", k)};
 
     return pawl_exec(run, "INSERT INTO row (k, v) VALUES (:k, :v)", vals, 2, NULL, e);
+}
+
+/* --- the suite --- */
+
+static inline void cfx_on_postgres(void)
+{
+    cfx_kind = CFX_POSTGRES;
+}
+
+static inline int cfx_main(const char *subject, void (*add)(TCase *tc), double timeout_s)
+{
+    Suite *suite = suite_create(subject);
+
+    for (cfx_kind = 0; cfx_kind < fx_kinds_n(); cfx_kind++)
+        ut_case(suite, fx_kinds[cfx_kind]->name,
+                cfx_kind == CFX_POSTGRES ? cfx_on_postgres : NULL, add, timeout_s);
+    cfx_kind = CFX_SQLITE;
+    return ut_run(suite);
 }
 
 #endif

@@ -174,9 +174,14 @@ START_TEST(test_apply_again_after_a_failed_commit)
 
     begin(&f, &all);
     cfx_sql(&f, "CREATE TABLE parent (n INTEGER PRIMARY KEY)");
-    cfx_sql(&f, "CREATE TABLE child (n REFERENCES parent (n) DEFERRABLE INITIALLY DEFERRED)");
-    cfx_sql(&f, "CREATE TRIGGER follow AFTER INSERT ON row WHEN new.v = 2"
-                " BEGIN INSERT INTO child VALUES (new.v); END");
+    cfx_sql(&f, "CREATE TABLE child (n INTEGER REFERENCES parent (n) DEFERRABLE INITIALLY"
+                " DEFERRED)");
+    cfx_sql(&f, cfx_of_kind("CREATE TRIGGER follow AFTER INSERT ON row WHEN new.v = 2"
+                            " BEGIN INSERT INTO child VALUES (new.v); END",
+                            "CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                            " INSERT INTO child VALUES (new.v); RETURN new; END $$; CREATE TRIGGER"
+                            " follow AFTER INSERT ON row FOR EACH ROW WHEN (new.v = 2) EXECUTE"
+                            " FUNCTION follow()"));
     for (int i = 0; i < 4; i++) (void)cfx_put(&f, "{}");
     cfx_work(&f, true);
     OK(pawl_worker_run(f.w, true, e));
@@ -424,5 +429,5 @@ static void add(TCase *tc)
 
 int main(void)
 {
-    return ut_main("handler_c_prepared", add, 30);
+    return cfx_main("handler_c_prepared", add, 30);
 }

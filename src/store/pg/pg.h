@@ -74,6 +74,7 @@ struct pg {
     struct pg_pipe pipe;
     struct pg_ahead ahead[PG_AHEAD];
     bool watched, timed_out;    /* a user's statement runs; it ran past its limit */
+    int rows_out;               /* statements whose rows are being handed out */
     int64_t changed_n;          /* rows that the last statement wrote */
     int64_t inserted_id;
     int64_t sent_n;             /* statements sent, ever */

@@ -123,6 +123,15 @@ static bool overdue(struct pg *pg)
     return true;
 }
 
+/* libpq had no memory for an answer that it read: it goes on waiting for it. Its own words stand
+ * alone then; a server that has none says ERROR before them. */
+static bool starved(const PGconn *c)
+{
+    static const char words[] = "out of memory";
+
+    return strncmp(PQerrorMessage(c), words, sizeof words - 1) == 0;
+}
+
 /* Too late is the end of the connection: the server looks once a second whether we are there, and
  * ends what nobody waits for. A cancel would need a connection of its own, which libpq opens
  * without a bound: where the network is the trouble, that hangs as well. */
@@ -133,7 +142,7 @@ bool pg_idle(struct pg *pg, int64_t until_us)
     while (PQisBusy(pg->c) || PQflush(pg->c) > 0) {
         const int64_t now = mono(pg);
 
-        if (now >= until_us || (watched && overdue(pg)) ||
+        if (now >= until_us || (watched && overdue(pg)) || starved(pg->c) ||
             !pg_turn(pg->c, watched && until_us > now + TICK_US ? TICK_US : until_us - now))
             return false;
     }

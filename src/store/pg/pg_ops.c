@@ -97,8 +97,11 @@ static enum pawl_rc op_maintain(struct store *st, struct pawl_error *e)
 /* A handler left a row callback by a jump: its rows go with the statement's next run. */
 static bool op_call_over(struct store *st)
 {
-    (void)st;
-    return false;
+    struct pg *pg = pg_of(st);
+    const bool left = pg->rows_out > 0;
+
+    pg->rows_out = 0;
+    return left;
 }
 
 static void *op_raw(struct store *st, bool on)

@@ -249,6 +249,8 @@ static enum pawl_rc execute(struct pg *pg, struct pg_query *q, struct pawl_error
         rc = pg_pipe_end(pg, &q->r, e);
     if (rc != PAWL_OK)
         return rc;
+    if (q->r == NULL)
+        return pawl_fail(e, PAWL_STORE, "store: a statement has no answer");
     const char *n = PQcmdTuples(q->r);
     const bool wrote = PQresultStatus(q->r) == PGRES_COMMAND_OK ||
                        strncmp(PQcmdStatus(q->r), "SELECT", 6) != 0;

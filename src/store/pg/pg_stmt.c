@@ -28,6 +28,7 @@ struct store_stmt {
     bool there;                 /* the server, over this connection, knows it or has tried it */
     PGresult *r;                /* of a query whose rows are handed out */
     struct sql_value *col; int col_n;
+    struct arena row;           /* what the row in hand points to, and the result does not hold */
     struct store_stmt *next;
 };
 
@@ -207,6 +208,7 @@ static void stmt_free(struct store_stmt **p)
         free(s->names[i]);
     PQclear(s->r);
     free(s->col);
+    arena_free(&s->row);
     free(s->text);
     free(s);
     *p = NULL;
@@ -434,7 +436,6 @@ enum pawl_rc pg_stmt_query(struct store *st, struct store_stmt *s, const struct 
                            size_t n, store_row_fn *fn, void *ctx, struct pawl_error *e)
 {
     struct pg *pg = pg_of(st);
-    struct arena a = {0};
     bool more = fn != NULL;
     enum pawl_rc rc;
 
@@ -460,13 +461,14 @@ enum pawl_rc pg_stmt_query(struct store *st, struct store_stmt *s, const struct 
     const int cols = PQnfields(s->r), rows = PQntuples(s->r);
     if (cols > 0 && !room_for(s, cols))
         rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+    pg->rows_out++;
     for (int i = 0; i < rows && more && rc == PAWL_OK; i++) {
+        arena_reset(&s->row);
         for (int c = 0; c < cols; c++)
-            read_column(s->r, i, c, &s->col[c], &a);
+            read_column(s->r, i, c, &s->col[c], &s->row);
         more = fn(ctx, s->col, (size_t)cols);
-        arena_reset(&a);
     }
-    arena_free(&a);
+    pg->rows_out--;
     PQclear(s->r);
     s->r = NULL;
     return rc;

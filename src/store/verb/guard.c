@@ -62,6 +62,8 @@ enum pawl_rc db_task_declare(struct store *st, const char *name, const struct po
         goto out;
     if ((rc = db_task_id(db, name, true, id, &queue_id, &priority, &declared, e)) == PAWL_OK)
         rc = stored_policy(db, *id, stored, &has, e);
+    if (rc == PAWL_OK && stored->failed)
+        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
     const bool same = has && strcmp(buf_str(stored), buf_str(&text)) == 0;
     if (rc == PAWL_OK && !same && (!has || apply)) {
         rc = set_policy(db, *id, p, buf_str(&text), e);

@@ -25,6 +25,12 @@ static enum pawl_state state_parse(const char *s)
     return PAWL_STATE_READY;
 }
 
+/* Were all texts of the rows copied? */
+static enum pawl_rc all_there(const struct arena *a, struct pawl_error *e)
+{
+    return a->failed ? pawl_fail(e, PAWL_NOMEM, "out of memory") : PAWL_OK;
+}
+
 static void read_job_row(struct query *q, struct arena *a, struct pawl_job *j)
 {
     memset(j, 0, sizeof *j);
@@ -141,7 +147,7 @@ static enum pawl_rc page(struct db *db, struct query *q, const struct pawl_filte
     while (*n < limit && (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
         read_job_row(q, a, &rows[(*n)++]);
     q_reset(q);
-    return rc;
+    return rc == PAWL_OK ? all_there(a, e) : rc;
 }
 
 enum pawl_rc db_jobs(struct store *st, const struct pawl_filter *f, pawl_job_fn *fn, void *ctx,
@@ -206,7 +212,7 @@ enum pawl_rc db_job(struct store *st, int64_t id, pawl_job_fn *fn, void *ctx, st
     else if (rc == PAWL_OK)
         rc = pawl_fail(e, PAWL_NOTFOUND, "no job %lld", (long long)id);
     q_free(q);
-    if (rc == PAWL_OK)
+    if (rc == PAWL_OK && (rc = all_there(&a, e)) == PAWL_OK)
         fn(ctx, &job);
     arena_free(&a);
     return rc;
@@ -253,6 +259,8 @@ enum pawl_rc db_attempts(struct store *st, int64_t id, pawl_attempt_fn *fn, void
         t->err_tail = q_dup(&a, q, 14);
     }
     q_free(q);
+    if (rc == PAWL_OK)
+        rc = all_there(&a, e);
     for (size_t i = 0; i < n && rc == PAWL_OK && fn(ctx, &rows[i]); i++)
         continue;
     arena_free(&a);

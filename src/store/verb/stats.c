@@ -132,8 +132,10 @@ enum pawl_rc db_stats(struct store *st, pawl_stat_fn *fn, void *ctx, struct pawl
         return rc;
     for (size_t i = 0; i < STATS_N; i++)
         buf_printf(&sql, "%s %s", i == 0 ? "SELECT" : ",", stat_table[i].sql);
-    if ((rc = db_prepare(db, buf_str(&sql), &q, e)) == PAWL_OK &&
-        (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
+    if (sql.failed)
+        rc = pawl_fail(e, PAWL_NOMEM, "out of memory");
+    else if ((rc = db_prepare(db, buf_str(&sql), &q, e)) == PAWL_OK &&
+             (rc = db_row(db, q, &row, e)) == PAWL_OK && row)
         for (size_t i = 0; i < STATS_N; i++)
             values[i] = q_i64(q, (int)i);
     q_free(q);
