@@ -41,7 +41,8 @@ def lib():
                 ("PQgetisnull", number, [pointer, number, number]),
                 ("PQgetlength", number, [pointer, number, number]),
                 ("PQgetvalue", pointer, [pointer, number, number]),
-                ("PQbackendPID", number, [pointer])):
+                ("PQbackendPID", number, [pointer]), ("PQconsumeInput", number, [pointer]),
+                ("PQnotifies", pointer, [pointer]), ("PQfreemem", None, [pointer])):
             function = getattr(_lib, name)
             function.restype, function.argtypes = result, words
     return _lib
@@ -140,6 +141,17 @@ class Connection:
             return Rows(result)
         finally:
             p.PQclear(result)
+
+    def notified(self):
+        """How many notifications have come since it was asked last."""
+        n, p = 0, lib()
+        p.PQconsumeInput(self.c)
+        while True:
+            one = p.PQnotifies(self.c)
+            if not one:
+                return n
+            p.PQfreemem(one)
+            n += 1
 
     def close(self):
         if self.c:
