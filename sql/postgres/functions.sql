@@ -512,6 +512,13 @@ BEGIN
     END IF;
     IF 'pawl_reader' = ANY (let_in) THEN
         GRANT SELECT ON pawl.jobs, pawl.attempts, pawl.queues, pawl.tasks TO pawl_reader;
+        GRANT SELECT ON pawl.x_store TO pawl_reader; -- what a command must know to open the store
+        IF to_regclass('pawl.x_migration') IS NOT NULL THEN
+            GRANT SELECT ON pawl.x_migration TO pawl_reader;
+        END IF;
+        IF to_regclass('pawl.x_move') IS NOT NULL THEN
+            GRANT SELECT ON pawl.x_move TO pawl_reader;
+        END IF;
     END IF;
     IF 'pawl_worker' = ANY (let_in) THEN
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pawl TO pawl_worker;
