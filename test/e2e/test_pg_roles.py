@@ -172,7 +172,8 @@ class Roles(PgTest):
         self.assertEqual((code, total["findings"]), (int(bool(serious)), len(serious)), text)
         self.assertLessEqual({a["check"] for a in serious}, {"durability", "disk"}, text)
         unseen = {a["check"] for a in found if a["severity"] == "unseen"}
-        self.assertLessEqual({"leases", "retries", "tasks", "queues", "dead", "clock"}, unseen, text)
+        self.assertLessEqual({"leases", "retries", "tasks", "queues", "dead", "clock"}, unseen,
+                             text)
         for a in found:
             self.assertTrue(a["severity"] != "unseen" or "denied" in a["what"]
                             or "cannot be seen" in a["what"], a)
