@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """pgkit.py - a private PostgreSQL for the tests: started on first use, a database for each test.
 
-cluster() starts a server in a temporary directory, once per process: a Unix socket only, everybody
-trusted, UTF-8. The server does not wait for the disk (fsync = off): what a killed server process
-would lose is tested with a Cluster(durable=True) of one's own. Which programs: tool/pgserver.py
-says it. None: the tests are skipped, with the reason.
+A test of PgTest uses the server of test/run.py, if there is one. cluster() starts one in a
+temporary directory, once per process: a Unix socket only, everybody trusted, UTF-8. Neither waits
+for the disk (fsync = off): what a killed server process would lose is tested with a
+Cluster(durable=True) of one's own. Which programs: tool/pgserver.py says it. None: the tests are
+skipped, with the reason.
 
 A session keeps one connection open. run(sql) runs one statement and returns its rows as lists of
 texts; a refusal raises Refused with the server's words and SQLSTATE. ask(sql) sends only, and
@@ -79,6 +80,23 @@ class Cluster(Server):
         self.databases += 1
         name = "t%d" % self.databases
         self.sql("CREATE DATABASE %s" % name)
+        return name
+
+
+class Shared:
+    """The server of test/run.py, which other tests use at the same time: databases of one's own,
+    and nothing that is the whole server's (settings, roles, an end)."""
+    url, sql = Server.url, Cluster.sql
+
+    def __init__(self):
+        self.dir, self.databases = os.environ["PAWL_TEST_PG"], 0
+        self.version_num = int(self.sql("SHOW server_version_num")[0][0])
+
+    def new_database(self):
+        self.databases += 1
+        name = "p%d_%d" % (os.getpid(), self.databases)
+        self.sql("CREATE DATABASE %s" % name)
+        unittest.addModuleCleanup(self.sql, "DROP DATABASE %s WITH (FORCE)" % name)
         return name
 
 
@@ -321,12 +339,14 @@ def enqueue(*positional, **named):
 
 
 class PgTest(unittest.TestCase):
-    """A test with a database of its own and a store in it. self.session: a psql of the owner."""
-    make_store = True
+    """A test with a database of its own and a store in it. self.session: a psql of the owner.
+    own_server: for what concerns all of a server, as roles do."""
+    make_store, own_server = True, False
     dir = None                                  # of the commands; made by the first
 
     def setUp(self):
-        self.server = cluster()
+        shared = os.environ.get("PAWL_TEST_PG") and not self.own_server
+        self.server = Shared() if shared else cluster()
         self.database = self.server.new_database()
         self.session = self.open()
         if self.make_store:

@@ -13,6 +13,7 @@ VIEWS = ("jobs", "attempts", "queues", "tasks")
 
 class Roles(PgTest):
     """The logins shop, worker and ops are members of pawl_producer, _worker and _reader."""
+    own_server = True
 
     def setUp(self):
         super().setUp()
