@@ -8,7 +8,7 @@
 #include <string.h>
 
 static sqlite3_vfs *under;
-static int64_t wal_syncs;
+static int64_t wal_syncs, wal_writes;
 static struct { bool on, fired; int64_t skip, times; enum vfs_fault fault; } armed;
 
 struct file {
@@ -51,6 +51,7 @@ static int do_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
 {
     sqlite3_file *r = real_of(f);
 
+    if (((struct file *)(void *)f)->wal) wal_writes++;
     if (!strikes(false)) return r->pMethods->xWrite(r, p, n, at);
     if (armed.fault == VFS_FULL) return SQLITE_FULL;
     if (armed.fault == VFS_TORN && n > 1) (void)r->pMethods->xWrite(r, p, n / 2, at);
@@ -171,6 +172,7 @@ void vfs_install(void)
 }
 
 int64_t vfs_wal_syncs(void) { return wal_syncs; }
+int64_t vfs_wal_writes(void) { return wal_writes; }
 
 void vfs_arm(int64_t skip, int64_t times, enum vfs_fault fault)
 {

@@ -87,6 +87,9 @@ void sl_files_before(struct sqlite *sl);
 void sl_files_after(struct sqlite *sl);
 bool sl_intact(struct store *st);
 
+/* sl_gather.c: appends to the log go out together. Once per connection, in WAL mode. */
+enum pawl_rc sl_gather(struct sqlite *sl, struct pawl_error *e) PAWL_MUST_USE;
+
 /* sl_conn.c: the connection */
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e) PAWL_MUST_USE;
 void sl_disconnect(struct sqlite *sl);

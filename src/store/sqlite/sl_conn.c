@@ -196,7 +196,7 @@ static enum pawl_rc settings(struct sqlite *sl, struct pawl_error *e)
     if ((rc = pragma_is(sl, "PRAGMA journal_mode", "wal", e)) != PAWL_OK)
         return rc;
     sl_hooks(sl);
-    return PAWL_OK;
+    return sl_gather(sl, e);
 }
 
 static void dir_of(const char *path, char *out, size_t n)
