@@ -9,6 +9,7 @@
 
 static sqlite3_vfs *under;
 static int64_t wal_syncs, wal_writes;
+static int lacking; /* traits of the device that are not told */
 static struct { bool on, fired; int64_t skip, times; enum vfs_fault fault; } armed;
 
 struct file {
@@ -97,7 +98,7 @@ static int do_control(sqlite3_file *f, int op, void *arg)
 static int do_sector(sqlite3_file *f) { return real_of(f)->pMethods->xSectorSize(real_of(f)); }
 static int do_traits(sqlite3_file *f)
 {
-    return real_of(f)->pMethods->xDeviceCharacteristics(real_of(f));
+    return real_of(f)->pMethods->xDeviceCharacteristics(real_of(f)) & ~lacking;
 }
 static int do_shm_map(sqlite3_file *f, int i, int n, int extend, void volatile **out)
 {
@@ -173,6 +174,7 @@ void vfs_install(void)
 
 int64_t vfs_wal_syncs(void) { return wal_syncs; }
 int64_t vfs_wal_writes(void) { return wal_writes; }
+void vfs_lack(int traits) { lacking = traits; }
 
 void vfs_arm(int64_t skip, int64_t times, enum vfs_fault fault)
 {

@@ -24,6 +24,7 @@ enum vfs_fault {
 void vfs_install(void);              /* becomes the default VFS; again: nothing */
 int64_t vfs_wal_syncs(void);         /* syncs of write-ahead logs so far: durable commits */
 int64_t vfs_wal_writes(void);        /* writes to them */
+void vfs_lack(int traits);           /* SQLITE_IOCAP_: files opened from now on have not these */
 /* Let `skip` fallible calls through, then fail `times` of them. */
 void vfs_arm(int64_t skip, int64_t times, enum vfs_fault fault);
 bool vfs_disarm(void);               /* true if a call was made to fail since vfs_arm */

@@ -67,6 +67,22 @@ START_TEST(sqlite_a_commit_is_one_write_to_the_log)
 }
 END_TEST
 
+/* SQLite pads such a log behind its sync: there nothing is held back. */
+START_TEST(sqlite_nothing_is_held_back_where_a_write_can_damage_its_neighbour)
+{
+    struct fx f;
+
+    vfs_lack(SQLITE_IOCAP_POWERSAFE_OVERWRITE);
+    fx_begin(&f, 0);
+    fx_task(&f, "mail");
+    const int64_t before = vfs_wal_writes();
+    fx_put(&f, "mail", "{}");
+    ck_assert_int_gt(vfs_wal_writes() - before, 4);
+    fx_end(&f);
+    vfs_lack(0);
+}
+END_TEST
+
 START_TEST(sqlite_what_a_transaction_spilled_it_reads_back)
 {
     struct fx f;
@@ -313,9 +329,34 @@ START_TEST(sqlite_random_transactions_are_what_they_are_in_memory)
 }
 END_TEST
 
+/* A host that shares caches between its connections: ours are their own. */
+START_TEST(sqlite_handles_do_not_share_a_cache)
+{
+    struct fx f;
+
+    ck_assert_int_eq(sqlite3_enable_shared_cache(1), SQLITE_OK);
+    (void)begin(&f);
+    struct store *other = fx_second(&f);
+    for (int i = 0; i < 3; i++) {
+        const struct pawl_request r = fx_req("mail", NULL, "{}");
+        struct pawl_enqueued out = {0};
+
+        fx_put(&f, "mail", "{}");
+        fx_ok(store_enqueue(other, &r, 1, &out, NULL, &f.e), &f);
+    }
+    store_close(&other);
+    fx_put(&f, "mail", "{}");
+    ck_assert_int_eq(fx_num(&f, "SELECT count(*) FROM pawl_x_job"), 7);
+    fx_end(&f);
+    ck_assert_int_eq(sqlite3_enable_shared_cache(0), SQLITE_OK);
+}
+END_TEST
+
 static void add(TCase *tc)
 {
+    tcase_add_test(tc, sqlite_handles_do_not_share_a_cache);
     tcase_add_test(tc, sqlite_a_commit_is_one_write_to_the_log);
+    tcase_add_test(tc, sqlite_nothing_is_held_back_where_a_write_can_damage_its_neighbour);
     tcase_add_test(tc, sqlite_what_a_transaction_spilled_it_reads_back);
     tcase_add_test(tc, sqlite_what_was_rolled_back_is_not_written_over_anothers_commit);
     tcase_add_test(tc, sqlite_a_write_that_failed_during_a_read_fails_the_commit);

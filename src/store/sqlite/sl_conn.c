@@ -302,8 +302,9 @@ enum pawl_rc sl_same_file(struct sqlite *sl, struct pawl_error *e)
 
 enum pawl_rc sl_connect(struct sqlite *sl, bool create, struct pawl_error *e)
 {
-    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE
-            : 0);
+    /* Private: a host may share caches between its connections, and with them locks and files. */
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
+                      (create ? SQLITE_OPEN_CREATE : 0);
     struct stat sb;
     enum pawl_rc rc;
 

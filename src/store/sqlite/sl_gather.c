@@ -123,7 +123,8 @@ static int main_shm_lock(sqlite3_file *f, int at, int n, int flags)
 }
 
 /* Comes before the number of frames is published. With synchronous at FULL all is written by then;
- * if somebody has lowered it, it is written now. */
+ * if somebody has lowered it, it is written now, and a failure can be told to nobody: so it is read
+ * back, and a handler cannot change it (sl_conn.c, sl_hooks.c). */
 static void main_shm_barrier(sqlite3_file *f)
 {
     struct gather *g = of_main(f);
@@ -148,6 +149,12 @@ static bool file_of(struct sqlite *sl, int which, sqlite3_file **out)
            (*out)->pMethods != NULL;
 }
 
+/* Else SQLite pads the log behind its sync, and what we held back would have no other. */
+static bool whole_writes(sqlite3_file *log)
+{
+    return (log->pMethods->xDeviceCharacteristics(log) & SQLITE_IOCAP_POWERSAFE_OVERWRITE) != 0;
+}
+
 /* The log is open, since something was read. */
 enum pawl_rc sl_gather(struct sqlite *sl, struct pawl_error *e)
 {
@@ -155,7 +162,8 @@ enum pawl_rc sl_gather(struct sqlite *sl, struct pawl_error *e)
     struct gather *g;
 
     if (!file_of(sl, SQLITE_FCNTL_JOURNAL_POINTER, &log) ||
-        !file_of(sl, SQLITE_FCNTL_FILE_POINTER, &main) || main->pMethods->iVersion < 2)
+        !file_of(sl, SQLITE_FCNTL_FILE_POINTER, &main) || main->pMethods->iVersion < 2 ||
+        !whole_writes(log))
         return PAWL_OK; /* then it writes as SQLite does */
     if ((g = malloc(sizeof *g)) == NULL)
         return pawl_fail(e, PAWL_NOMEM, "out of memory");
@@ -174,6 +182,7 @@ enum pawl_rc sl_gather(struct sqlite *sl, struct pawl_error *e)
     g->log.xSync = log_sync;
     g->log.xFileSize = log_size;
     g->main = (struct of_main){ *g->main_was, g };
+    g->main.m.iVersion = g->main.m.iVersion < 3 ? g->main.m.iVersion : 3; /* what we know */
     g->main.m.xShmLock = main_shm_lock;
     g->main.m.xShmBarrier = main_shm_barrier;
     g->main.m.xClose = main_close;
