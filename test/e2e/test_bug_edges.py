@@ -169,7 +169,7 @@ class Denied(PawlTest):
         self.assertIn("its directory %s: No such file or directory" % os.path.dirname(self.db), err)
 
 
-@sqlite_alone
+@each_store
 class Waiting(PawlTest):
     def test_a_worker_that_waits_for_the_store_is_not_called_frozen(self):
         """It stamps while it waits, longer than its lease: others take nothing from it."""
@@ -180,7 +180,7 @@ class Waiting(PawlTest):
         job = self.enqueue("t")
         self.wait_state(job, "running")
         db = self.connect()
-        db.execute("BEGIN IMMEDIATE")
+        self.store.keep_out(db)
         with open(os.path.join(self.dir, "go"), "w", encoding="ascii") as go:
             go.write("on\n")
         self.wait_until(lambda: "event=store.trouble" in self.log(worker), 30, "it gave up waiting")

@@ -86,6 +86,49 @@ class Worker(PgTest):
         self.assertEqual(self.one(there), "0")
         self.assertEqual(load.ended, [])
 
+    def start_host(self, name):
+        """A worker whose files nobody else sees, as on a host of its own."""
+        os.mkdir(os.path.join(self.dir, name))
+        env = dict(clean_env(), PAWL_DB=self.server.url(self.database),
+                   PAWL_RUNTIME_DIR=os.path.join(self.dir, name))
+        with open(os.path.join(self.dir, name + ".log"), "wb") as log:
+            worker = subprocess.Popen([PAWL, "work"], cwd=self.dir, env=env, stderr=log)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.terminate)
+        self.wait_until(lambda: "worker.ready" in self.log_of(name), what="the worker %s" % name)
+
+    def log_of(self, name):
+        with open(os.path.join(self.dir, name + ".log"), encoding="utf-8") as f:
+            return f.read()
+
+    def test_who_waits_for_a_lock_is_not_taken_over_by_another_host(self):
+        """It says so meanwhile; and where that waits, too, nobody is judged who may have waited."""
+        with open(os.path.join(self.dir, "pawl.conf"), "w") as f:
+            f.write("[pawl]\nlease = 1s\n[task t]\nexec = sh -c 'read -r line <go'\n")
+        os.mkfifo(os.path.join(self.dir, "go"))
+        self.start_host("a")
+        for names in "pawl.x_running", "pawl.x_worker, pawl.x_running":
+            self.pawl("enqueue", "t")
+            running = "SELECT count(*) FROM pawl.jobs WHERE state = 'running'"
+            self.wait_until(lambda: self.one(running) == "1", what="the job runs")
+            if "x_worker" not in names:
+                self.start_host("b")
+            other = self.open()
+            other.run("BEGIN")
+            other.run("LOCK TABLE %s IN EXCLUSIVE MODE" % names)
+            with open(os.path.join(self.dir, "go"), "w", encoding="ascii") as go:
+                go.write("on\n")
+            self.wait_until(lambda: self.one(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query"
+                " LIKE '%x_running%' AND clock_timestamp() - query_start > '3s'") != "0",
+                what="three leases of waiting for the lock")
+            other.run("ROLLBACK")
+            self.wait_until(lambda: self.one("SELECT count(*) FROM pawl.jobs WHERE state <> 'done'")
+                            == "0", what="it is done")
+            self.assertEqual(self.sql("SELECT outcome FROM pawl.attempts"), [], self.log_of("b"))
+        for name in "ab":
+            self.assertNotRegex(self.log_of(name), "worker.(frozen|gone|rejoined)")
+
     def sleeping(self):
         return self.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
                         " AND datname = current_database()") != "0"

@@ -11,7 +11,13 @@
 #include <unistd.h>
 #include "lib/fx.h"
 
-struct away { int64_t poison; bool native; int starts; char dir[320]; };
+struct away {
+    int64_t poison;
+    bool native;
+    int starts;
+    char dir[320];
+    void (*work)(struct fx *f, void *ctx); /* NULL: in effect mode */
+};
 
 static void kill_in_hand(struct fx *f, struct store *st, const struct job *job,
                          struct finding *found, bool *pinned)
@@ -61,7 +67,7 @@ static bool lives(struct fx *f, struct away *a, struct reap_report *rep)
 {
     ck_assert_int_eq(mkdir(a->dir, 0700), 0);
     fx_shut(f);
-    const int status = fx_wait(fx_child_bare(f, work, a));
+    const int status = fx_wait(fx_child_bare(f, a->work != NULL ? a->work : work, a));
     fx_remove(a->dir);
     fx_open(f);
     *rep = fx_reap(f, f->st);
@@ -98,6 +104,55 @@ START_TEST(postgres_poison_that_takes_its_host_away_is_buried_and_nobody_else_ch
         ck_assert_int_eq(fx_state(&f, id), PAWL_STATE_DONE);
         ck_assert_int_eq(fx_effects(&f, id), 1);
         ck_assert_int_eq(fx_job(&f, id).j.lost, 0);
+    }
+    fx_end(&f);
+}
+END_TEST
+
+/* As above, in leased mode, with several at a time: an exec job, as the store sees it. */
+static void work_leased(struct fx *f, void *ctx)
+{
+    struct away *a = ctx;
+    struct job jobs[4];
+    size_t n = 1;
+
+    ck_assert_int_eq(setenv("PAWL_RUNTIME_DIR", a->dir, 1), 0);
+    fx_open(f);
+    fx_join(f);
+    while (n > 0) {
+        n = fx_claim(f, jobs, 4, true);
+        for (size_t i = 0; i < n; i++) {
+            if (jobs[i].id == a->poison) {
+                a->starts++;
+                kill(getpid(), SIGKILL);
+            }
+        }
+        for (size_t i = 0; i < n; i++)
+            ck_assert_int_eq(fx_settle(f, &jobs[i], OUT_DONE), SETTLE_OK);
+    }
+    fx_ok(store_worker_leave(f->st, &f->e), f);
+}
+
+START_TEST(postgres_leased_poison_that_takes_its_host_away_is_buried_and_nobody_else_charged)
+{
+    struct reap_report rep;
+    struct fx f;
+
+    struct away *a = begin(&f, 5);
+    a->work = work_leased;
+    a->poison = 3;
+    for (int deaths = 0; !lives(&f, a, &rep); deaths++) {
+        ck_assert_int_lt(deaths, 10);
+        ck_assert_uint_eq(rep.workers, 1);
+        ck_assert_uint_eq(rep.charged, deaths > 0); /* alone, from the second on */
+    }
+    ck_assert_str_eq(fx_job(&f, 3).dead_class, "poison");
+    ck_assert_int_eq(a->starts, 4);
+    for (int64_t id = 1; id <= 5; id++) {
+        if (id == 3)
+            fx_counters(&f, id, 4, 0, 3, 0, 0);
+        else
+            ck_assert_int_eq(fx_job(&f, id).j.lost + fx_job(&f, id).j.releases, 0);
     }
     fx_end(&f);
 }
@@ -250,6 +305,8 @@ static void add(TCase *tc)
 {
     if (fx_kinds_n() < 2) return;
     tcase_add_test(tc, postgres_poison_that_takes_its_host_away_is_buried_and_nobody_else_charged);
+    tcase_add_test(
+        tc, postgres_leased_poison_that_takes_its_host_away_is_buried_and_nobody_else_charged);
     tcase_add_test(tc, postgres_batch_of_plain_sql_is_not_marked);
     tcase_add_test(tc, postgres_mark_is_taken_back_with_its_batch);
     tcase_add_test(tc, postgres_mark_is_taken_back_before_a_verdict);

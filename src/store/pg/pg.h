@@ -99,7 +99,7 @@ struct pg {
     struct pg_query named[PQ_END];
     struct store_stmt *user;
     const char *refused;
-    PGconn *mark;               /* for the last words, once a batch has some (pg_mark.c) */
+    PGconn *mark;               /* for the last words, and while we wait (pg_mark.c) */
     bool mark_sent;             /* an answer to come */
     int64_t mark_retry_us;
 };
@@ -259,11 +259,14 @@ enum pawl_rc pg_load_row(struct db_load *load, const struct db_value *v, struct 
 enum pawl_rc pg_load_end(struct db_load *load, int64_t *n, struct pawl_error *e);
 void pg_load_drop(struct db_load *load);
 
-/* pg_mark.c: the last words of a batch, for other hosts */
+/* pg_mark.c: the last words of a batch, and signs of life, for other hosts */
 void pg_mark(struct db *db, uint64_t nonce, bool alone, const struct job *jobs, size_t n);
 enum pawl_rc pg_marked(struct db *db, const char *id, struct side_blame *b, bool *found,
                        struct pawl_error *e) PAWL_MUST_USE;
 void pg_mark_close(struct pg *pg);
+/* In a wait for the server, which took so long until now: our sign of life, where a third of the
+ * lease has passed without one; how long to the next one. */
+int64_t pg_still_here(struct pg *pg, int64_t waited_us);
 
 /* pg_wake.c: telling other hosts, and being told */
 void pg_wake(struct db *db);

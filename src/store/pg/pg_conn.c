@@ -138,12 +138,18 @@ static bool starved(const PGconn *c)
 bool pg_idle(struct pg *pg, int64_t until_us)
 {
     const bool watched = pg->watched && (pg->deadline_us != 0 || pg->stop != NULL);
+    int64_t from_us = 0;
 
     while (PQisBusy(pg->c) || PQflush(pg->c) > 0) {
-        const int64_t now = mono(pg);
+        const int64_t now = mono(pg), left = until_us - now;
 
-        if (now >= until_us || (watched && overdue(pg)) || starved(pg->c) ||
-            !pg_turn(pg->c, watched && until_us > now + TICK_US ? TICK_US : until_us - now))
+        if (from_us == 0)
+            from_us = now;
+        const int64_t most = pg_still_here(pg, now - from_us);
+        const int64_t us = watched && most > TICK_US ? TICK_US : most;
+
+        if (left <= 0 || (watched && overdue(pg)) || starved(pg->c) ||
+            !pg_turn(pg->c, left < us ? left : us))
             return false;
     }
     return true;
@@ -343,7 +349,10 @@ enum pawl_rc pg_connect(struct pg *pg, bool any_schema, struct pawl_error *e)
     enum pawl_rc rc;
 
     assert(pg->c == NULL && !pg->d.in_tx);
-    if ((rc = open_it(pg, e)) != PAWL_OK)
+    side_beat(&pg->d.side); /* waiting is not freezing */
+    rc = open_it(pg, e);
+    side_beat(&pg->d.side);
+    if (rc != PAWL_OK)
         return rc;
     if ((rc = pg_ask_who(pg, e)) == PAWL_OK)
         rc = pg->pooled ? pg_pool_try(pg, e) : settings(pg, e);

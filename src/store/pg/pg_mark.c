@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pg_mark.c - the last words of an effect batch where other hosts can read them, should this one be
- * lost with its files: which jobs whose handlers can end the process are in it.
+/* pg_mark.c - what other hosts are told on a connection of its own: the last words of an effect
+ * batch, should this host be lost with its files (which jobs whose handlers can end the process are
+ * in it); and that we are here, while the other connection waits.
  *
  * How:   one UPDATE of the worker's row per batch, on a connection of its own and without waiting
  *        for the disk or the answer: it must be there while the batch's transaction is open, and
@@ -18,12 +19,20 @@
 
 #define RETRY_US 10000000  /* before a connection that failed is tried again */
 #define CONNECT_US 500000  /* for a connection: without one the batch goes on */
+#define WAIT_US 20000      /* so long we may be without a sign of life in a wait */
 #define LAG_US 100000      /* for the answer to the one before; behind a pooler: to this one */
 
 /* The settings are the statement's own: a pooler may give the session to others. */
 #define MARK_SQL                                                                                  \
     "UPDATE pawl.x_worker SET mark = $2 FROM (SELECT set_config('synchronous_commit', 'off',"     \
     " true), set_config('lock_timeout', '1000', true)) AS s WHERE id = $1"
+
+/* By the server's clock, when it comes to it: it may wait, too. */
+#define BEAT_SQL                                                                                  \
+    "UPDATE pawl.x_worker SET beat_at_us ="                                                       \
+    " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"                                  \
+    " FROM (SELECT set_config('synchronous_commit', 'off', true)) AS s"                           \
+    " WHERE id = $1 OR parent = $1"
 
 static int64_t mono(void)
 {
@@ -120,6 +129,42 @@ static void send(struct pg *pg, const char *text)
         /* A pooler drops what it has not passed on yet of a client that is gone. */
         (pg->pooled && text != NULL && !mark_answered(pg)))
         pg_mark_close(pg);
+}
+
+/* Nobody waits for it: the one before may wait for a lock still, and is as good then. */
+static void send_beat(struct pg *pg)
+{
+    const char *const v[] = { pg->d.side.id };
+
+    if (pg->mark != NULL && pg->mark_sent && PQconsumeInput(pg->mark) == 1 && PQisBusy(pg->mark))
+        return;
+    if (pg->mark != NULL && !mark_answered(pg))
+        pg_mark_close(pg);
+    if (!mark_open(pg))
+        return;
+    pg->mark_sent = PQsendQueryParams(pg->mark, BEAT_SQL, 1, NULL, v, NULL, NULL, 0) == 1;
+    if (!pg->mark_sent || PQflush(pg->mark) < 0)
+        pg_mark_close(pg);
+}
+
+int64_t pg_still_here(struct pg *pg, int64_t waited_us)
+{
+    const struct side *side = &pg->d.side;
+
+    if (side->w == NULL || side->runner)
+        return INT64_MAX; /* there is nobody to miss us; its supervisor beats for a runner */
+    const int64_t third = side->w->lease_us / 3;
+    const int64_t since = env_real()->boot_us(env_real()->ctx) -
+                          atomic_load(&side->w->beat_boot_us);
+    const int64_t due = since < third ? third - since : 0;
+    if (due > 0 || waited_us < WAIT_US) /* an answer that comes at once is no wait */
+        return due > WAIT_US ? due : WAIT_US;
+    side_beat(side);
+    /* A user's statement takes its time; where the store does, others may wait for it as we do. */
+    if (!pg->watched && waited_us >= third)
+        pg->d.judge_at_us = pg->d.env->boot_us(pg->d.env->ctx) + side->w->lease_us;
+    send_beat(pg);
+    return third;
 }
 
 /* "nonce alone", then for each job how much its id is above the one before, and its runs. */

@@ -3,7 +3,7 @@
  *
  * On its own host a worker is judged by its side file, as on SQLite: a free lock is a death, and
  * the last words say whose. Other hosts have only its row: a beat older than its lease, by the
- * server's clock, and its jobs are taken back at the cost of a release, for nobody has seen it die.
+ * server's clock, and its jobs are suspects, for nobody knows whether it died, or of which.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "store/pg/pg.h"
+
+/* The time when it is written, which may be long after it was sent: somebody has a lock. */
+#define BEAT "UPDATE pawl_x_worker SET beat_at_us = ?2" \
+             " + CAST(extract(epoch FROM clock_timestamp() - now()) * 1000000 AS bigint)"
 
 static int64_t now(const struct pg *pg)
 {
@@ -93,8 +97,7 @@ bool pg_worker_beat(struct store *st)
         return false;
     if (pg->d.side.w == NULL || pg->d.side.runner || pg->d.in_tx)
         return true;
-    if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE id = ?1", pg->d.side.id, now(pg),
-              &e) != PAWL_OK) {
+    if (by_id(pg, BEAT " WHERE id = ?1", pg->d.side.id, now(pg), &e) != PAWL_OK) {
         log_line(LOG_WARN, "worker.beat", "s:worker", pg->d.side.id, "s:why", e.msg, NULL);
         return true;
     }
@@ -132,15 +135,14 @@ void pg_crew_beat(struct store *st)
     struct pawl_error e;
 
     db_crew_beat(st);
-    if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE parent = ?1", side->id, now(pg),
-              &e) != PAWL_OK) {
+    if (by_id(pg, BEAT " WHERE parent = ?1", side->id, now(pg), &e) != PAWL_OK) {
         log_line(LOG_WARN, "worker.beat", "s:worker", side->id, "s:why", e.msg, NULL);
         return;
     }
     const bool all = pg->changed_n == (int64_t)side->crew_n;
     for (size_t i = 0; i < side->crew_n && !all; i++)
-        if (by_id(pg, "UPDATE pawl_x_worker SET beat_at_us = ?2 WHERE id = ?1", side->crew[i].id,
-                  now(pg), &e) == PAWL_OK && pg->changed_n == 0)
+        if (by_id(pg, BEAT " WHERE id = ?1", side->crew[i].id, now(pg), &e) == PAWL_OK &&
+            pg->changed_n == 0)
             (void)rejoin(pg, side->crew[i].id, side->id);
 }
 
@@ -190,7 +192,7 @@ enum side_life pg_life(struct db *db, const char *id)
     if (pg->again_us != 0 && env_real()->mono_us(env_real()->ctx) - pg->again_us < db->lease_us)
         return SIDE_ALIVE;
     if (there)
-        return old ? SIDE_MISSING : SIDE_ALIVE;
+        return old ? SIDE_UNHEARD : SIDE_ALIVE;
     /* Rows of a worker that nobody has written down: it gets a lease of time. */
     return side_missing_long(&db->side, id, db->env->boot_us(db->env->ctx), db->lease_us)
         ? SIDE_MISSING : SIDE_ALIVE;

@@ -117,7 +117,7 @@ bool side_there(const struct side *s); /* our worker file still has its name */
 
 /* Another worker's file, looked at. */
 enum side_life { SIDE_ALIVE, SIDE_GONE /* lock is ours now */, SIDE_MISSING, SIDE_OLD_BOOT,
-    SIDE_FROZEN };
+    SIDE_FROZEN, SIDE_UNHEARD /* elsewhere, and it does not beat (engines that know, only) */ };
 struct side_peer { char id[SIDE_ID_BYTES]; int fd; enum side_life life; struct side_worker *w; };
 /* Ids of all worker files. */
 enum pawl_rc side_list(struct side *s, struct arena *a, char (**ids)[SIDE_ID_BYTES], size_t *n,

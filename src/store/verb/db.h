@@ -92,7 +92,8 @@ struct db_engine {
                                struct pawl_error *);
     enum pawl_rc (*check)(struct db *, pawl_finding_fn *, void *, int *, struct pawl_error *);
     enum pawl_rc (*doctor)(struct doctor *, struct pawl_error *); /* verb/doctor.h */
-    /* A worker that has no file here: MISSING when it has to be taken for gone, ALIVE else. */
+    /* A worker that has no file here: MISSING when it has to be taken for gone, UNHEARD when it is
+     * known that it has ended its beats, ALIVE else. */
     enum side_life (*life)(struct db *, const char *id);
     /* NULL, or: write where other hosts can read it who is in the batch whose first job is about to
      * run (n 0: nobody any more); and, in the transaction that recovers a worker, read it. */
@@ -144,7 +145,7 @@ struct db {
     bool wrote_unseen;         /* the job in hand wrote what is not counted in rows */
     uint8_t batch_lease[16];
     struct db_done *later; size_t later_n; /* successes of a plain batch, written at its commit */
-    int64_t judge_at_us;       /* boot time before which nobody is judged frozen */
+    int64_t judge_at_us;       /* boot time before which nobody is judged by his beat */
     struct log_gate reap_gate;
 };
 

@@ -174,13 +174,17 @@ enum outcome reap_shared(const struct job *job)
 }
 
 /* A death is proven by a free lock (or another boot). A worker that is frozen, or whose file is
- * missing, may be well: its jobs are taken back like a deploy's, at the cost of a release. */
+ * missing, may be well: its jobs are taken back like a deploy's, at the cost of a release. One that
+ * is elsewhere and is not heard of may have been cut off, or a job of it has taken its host away:
+ * what was started there runs next and alone, and is charged if that happens to it then, again. */
 static enum outcome verdict_on(const struct side_peer *peer, const struct job *job, bool only_one)
 {
     if (peer->life == SIDE_FROZEN || peer->life == SIDE_MISSING)
         return OUT_RELEASED;
     if (peer->life == SIDE_GONE && atomic_load(&peer->w->orderly) != 0)
         return OUT_RELEASED; /* a stop in good order that the store's lock outlasted */
+    if (peer->life == SIDE_UNHEARD)
+        return only_one && job->suspect ? OUT_LOST : reap_shared(job);
     return only_one ? OUT_LOST : reap_shared(job);
 }
 
@@ -198,8 +202,10 @@ static enum pawl_rc reap_alone(struct reaper *r, const struct side_peer *peer, s
     return rc;
 }
 
+/* last: what it has said where other hosts can read it; NULL: nothing. */
 static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
-                              const struct reap_family *f, struct pawl_error *e)
+                              const struct reap_family *f, const struct side_blame *last,
+                              struct pawl_error *e)
 {
     struct job *jobs = NULL;
     int64_t *tasks = NULL;
@@ -214,7 +220,7 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
     const bool blamed = peer->life == SIDE_GONE && peer->w != NULL &&
                         atomic_load(&peer->w->blame.phase) != BLAME_IDLE;
     const bool runner = peer->w != NULL && peer->w->parent[0] != '\0';
-    const size_t started = n + blamed + f->in_hand + runner; /* a runner had company */
+    const size_t started = n + blamed + f->in_hand + runner + (last != NULL); /* had company */
     for (size_t i = 0; i < n; i++)
         if ((rc = reap_put_back(r, &jobs[i], tasks[i], verdict_on(peer, &jobs[i], started == 1),
                                 e)) != PAWL_OK)
@@ -222,7 +228,21 @@ static enum pawl_rc reap_rows(struct reaper *r, const struct side_peer *peer,
     /* After another boot the page may be torn: only the rows, which were committed, count. */
     if (blamed && (rc = reap_blame(r, &peer->w->blame, started - 1, e)) != PAWL_OK)
         return rc;
+    if (last != NULL && (rc = reap_blame(r, last, n, e)) != PAWL_OK)
+        return rc;
     return reap_family_rows(r, f, started, e);
+}
+
+/* Judged by what others have, or have not, heard of it. */
+static bool by_hearsay(const struct side_peer *peer)
+{
+    return peer->life == SIDE_MISSING || peer->life == SIDE_UNHEARD;
+}
+
+/* We have slept, or waited for the store: so may have the others, with their beats. */
+static bool must_not_judge(const struct db *db)
+{
+    return db->env->boot_us(db->env->ctx) < db->judge_at_us;
 }
 
 static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
@@ -231,7 +251,8 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
     static const char *const words[] = { [SIDE_GONE] = "is gone",
         [SIDE_MISSING] = "is gone (no file)",
         [SIDE_OLD_BOOT] = "is gone (the machine was restarted)",
-        [SIDE_FROZEN] = "is frozen (no beat within its lease)" };
+        [SIDE_FROZEN] = "is frozen (no beat within its lease)",
+        [SIDE_UNHEARD] = "on another host is gone, or cut off (no beat within its lease)" };
     enum pawl_rc rc;
 
     r->worker = peer->id;
@@ -250,11 +271,15 @@ static enum pawl_rc reap_peer(struct reaper *r, struct side_peer *peer,
     if (gone && peer->w == NULL && r->db->engine->marked != NULL)
         rc = r->db->engine->marked(r->db, peer->id, &last, &marked, e);
     if (rc == PAWL_OK && gone)
-        rc = r->db->engine->still_gone(r->db, peer->id, peer->life != SIDE_MISSING, &gone, e);
+        rc = r->db->engine->still_gone(r->db, peer->id, !by_hearsay(peer), &gone, e);
+    if (rc == PAWL_OK && gone && by_hearsay(peer) && must_not_judge(r->db)) {
+        db_rollback(r->db);
+        db_leave(r->db);
+        peer->life = SIDE_ALIVE;
+        return PAWL_OK;
+    }
     if (rc == PAWL_OK && gone)
-        rc = reap_rows(r, peer, f, e);
-    if (rc == PAWL_OK && gone && marked)
-        rc = reap_blame(r, &last, 0, e);
+        rc = reap_rows(r, peer, f, marked ? &last : NULL, e);
     if (rc == PAWL_OK && fail_point("reap.before"))
         rc = pawl_fail(e, PAWL_IO, "failpoint reap.before");
     if (rc == PAWL_OK)
@@ -329,16 +354,16 @@ static enum pawl_rc look_and_reap(struct reaper *r, const char *id, struct pawl_
         return pawl_fail(e, PAWL_BUG, "%s", e != NULL ? e->msg : "");
     }
 
-    if (rc == PAWL_OK && peer.life == SIDE_FROZEN && env->boot_us(env->ctx) < r->db->judge_at_us)
-        peer.life = SIDE_ALIVE; /* we have slept, too: give everybody time to beat */
     if (rc == PAWL_OK && peer.life == SIDE_MISSING)
         peer.life = r->db->engine->life(r->db, id); /* it may have lost its file, not its life */
+    if (rc == PAWL_OK && (peer.life == SIDE_FROZEN || by_hearsay(&peer)) && must_not_judge(r->db))
+        peer.life = SIDE_ALIVE; /* everybody gets time to beat */
     if (rc == PAWL_OK && peer.life == SIDE_GONE)
         rc = peer.w->parent[0] != '\0' ? reap_orphan(r, &peer, e)
                                        : reap_family_find(r, id, &family, e);
     if (rc == PAWL_OK && peer.life != SIDE_ALIVE) {
         if ((rc = reap_peer(r, &peer, &family, e)) == PAWL_OK)
-            r->out->workers++;
+            r->out->workers += peer.life != SIDE_ALIVE;
         else
             *r->out = before;
     }
