@@ -99,6 +99,32 @@ class Handler(Claims):
         s.run("COMMIT")
         self.assertEqual(self.effects(), [])
 
+    def test_a_refusal_that_is_caught_binds_nobody_but_what_begin_has_held_is_never_refused(self):
+        """The boundary: behind a savepoint nothing is left of a refusal, and COMMIT stores the
+        effect of a run that has lost its job. After a begin there is no such refusal to catch."""
+        s, other = self.open(), self.open()
+        job, lease = self.new()
+        s.run("BEGIN")
+        s.run("INSERT INTO fx VALUES (%s)" % job)
+        s.run("SAVEPOINT a")
+        self.reap(self.session, job)
+        self.refused(FENCED, "not leased", "SELECT pawl.complete(%s, '%s')" % (job, lease), s)
+        s.run("ROLLBACK TO a")
+        s.run("COMMIT")
+        self.assertEqual((self.effects(), self.one("SELECT count(*) FROM pawl.x_done")),
+                         ([job], "0"))
+        job, lease = self.new()
+        s.run("BEGIN")
+        s.run("SELECT pawl.begin(%s, '%s')" % (job, lease))
+        s.run("INSERT INTO fx VALUES (%s)" % job)
+        s.run("SAVEPOINT a")
+        other.ask("DELETE FROM pawl.x_running WHERE job_id = %s RETURNING 1" % job)
+        self.wait_blocked(other)                 # a cancel, or a takeover
+        s.run("SELECT pawl.complete(%s, '%s')" % (job, lease))
+        s.run("COMMIT")
+        self.assertEqual(other.answer(), [])
+        self.assertEqual((job in self.effects(), self.state(job)), (True, "done"))
+
     def test_begin_holds_the_job(self):
         """Goal: from begin on, who wants to decide the job waits for the transaction, then finds it
         decided, or as it was; who skips what is locked passes by; a second begin waits, too."""
