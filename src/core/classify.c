@@ -83,7 +83,8 @@ static const struct sqlite_rule {
 
 /* SQLSTATE classes and codes (PostgreSQL's documentation, Appendix A), the longest that fits. */
 static const struct { const char *state; enum outcome out; bool pinned; } state_rules[] = {
-    { "57014", OUT_TIMEOUT, true },    /* only our hard limit cancels */
+    { "PWLIM", OUT_TIMEOUT, true },    /* our own: the hard limit, or the worker ends */
+    { "57014", OUT_TRANSIENT, true },  /* cancelled by somebody, or a statement_timeout */
     { "55P03", OUT_TRANSIENT, true },  /* a lock was not to be had: the statement's doing */
     { "25P02", OUT_TRANSIENT, false }, /* an earlier statement had failed */
     { "40P01", OUT_TRANSIENT, false }, { "42501", OUT_PERMANENT, true },

@@ -23,7 +23,8 @@ enum outcome classify_exit(int code, const struct policy *p);
 /* HTTP status of a push -> outcome (2xx done, 202 done for now, 3xx permanent). */
 enum outcome classify_http(int status);
 /* Native code of a user's statement -> outcome. Beyond 65535 it is an SQLSTATE, read as a number to
- * base 36: 40, 53, 57, 08 transient; 22, 23, 42 permanent; 57014 timeout; 25 misuse. Else SQLite's
+ * base 36: 40, 53, 57, 08 transient; 22, 23, 42 permanent; 25 misuse; 57014 transient (somebody
+ * cancelled it), PWLIM timeout (we did). Else SQLite's
  * extended result code: BUSY, LOCKED, FULL, IOERR, NOMEM,
  * INTERRUPT(timeout), CANTOPEN, PROTOCOL, SCHEMA transient; CONSTRAINT, MISMATCH, ERROR, RANGE,
  * TOOBIG, AUTH, READONLY permanent. *pinned (may be NULL): false if the fault is the store's, not

@@ -109,7 +109,9 @@ static void watch_one(struct sup *s, struct partner *p, int64_t now_us)
     if (!effect) return; /* that a prepare takes long is its right, and harms nobody */
     log_line(LOG_WARN, "effect.long", "s:worker", s->id, "d:job", job, "s:task", task, "t:for",
              for_us, "i:runner_pid", (int64_t)p->pid, "s:why",
-             "it holds the store's write lock; its hard_limit ends it", NULL);
+             strncmp(s->o->url, "postgres", 8) == 0
+                 ? "its transaction is open, with locks on rows; its hard_limit ends it"
+                 : "it holds the store's write lock; its hard_limit ends it", NULL);
 }
 
 void partner_watch(struct sup *s, int64_t now_us)

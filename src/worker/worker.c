@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 enum { FDS_SPARE = 128 };
+#define OPEN_US (10 * INT64_C(1000000)) /* for a server that is not there when we start */
 
 static enum pawl_rc signals_setup(struct sup *s, struct pawl_error *e)
 {
@@ -153,6 +155,28 @@ static enum pawl_rc slots_setup(struct sup *s, struct pawl_error *e)
     return descriptors_setup(s, e);
 }
 
+/* A server that is being started, or is failing over, is waited for as a running worker does, but
+ * not for ever: whoever starts us wants to know. */
+static enum pawl_rc open_store(struct sup *s, const struct store_opts *so, struct pawl_error *e)
+{
+    const struct env *env = env_real();
+    const int64_t until_us = env->mono_us(env->ctx) + OPEN_US;
+    struct pollfd p = {.fd = s->sig_fd, .events = POLLIN};
+    int pause_ms = 100;
+    enum pawl_rc rc;
+
+    while ((rc = store_open(so, &s->st, e)) == PAWL_IO && strncmp(so->url, "postgres", 8) == 0
+           && env->mono_us(env->ctx) < until_us) {
+        if (pause_ms == 100) {
+            log_line(LOG_WARN, "store.trouble", "s:lane", "start", "s:rc", pawl_rc_name(rc),
+                     "s:why", e->msg, "t:give_up_in", OPEN_US, NULL);
+        }
+        if (poll(&p, 1, pause_ms) > 0) break; /* told to end */
+        pause_ms = pause_ms < 1000 ? 2 * pause_ms : 2000;
+    }
+    return rc;
+}
+
 static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e)
 {
     const struct worker_opts *o = s->o;
@@ -162,7 +186,7 @@ static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e
     enum pawl_rc rc;
 
     if ((rc = signals_setup(s, e)) != PAWL_OK) return rc;
-    if ((rc = store_open(&so, &s->st, e)) != PAWL_OK) return rc;
+    if ((rc = open_store(s, &so, e)) != PAWL_OK) return rc;
     s->env = store_env(s->st); /* what is due, and when, is told by the store's clock */
     if ((rc = declare(s, drift, e)) != PAWL_OK) return rc;
     if ((rc = slots_setup(s, e)) != PAWL_OK) return rc;

@@ -261,6 +261,13 @@ class Handler(Claims):
         self.sql("SELECT pawl.complete(%s, '%s')" % (job, lease))
         job, lease = self.new("guarded", '{"v.n":1,"sku":"not this"}', entity="f", version=-2)
         self.sql("SELECT pawl.complete(%s, '%s')" % (job, lease))
+        # What the server could not read as text, elsewhere in the args, is not asked for.
+        for i, z in enumerate(("\\u0000", "\\ud800", "\\udc00x", "\\uD83D", "\\\\\\u0000")):
+            job, lease = self.new("guarded", '{"z":"%s","v.n":%d,"sku":"g\\\\u0000\\ud83d\\ude00",'
+                                  '"y":["%s"]}' % (z, i, z))
+            self.sql("SELECT pawl.complete(%s, '%s')" % (job, lease))
+        self.assertEqual(self.sql("DELETE FROM pawl.x_version WHERE entity ~ 'g' RETURNING entity,"
+                                  " version"), [["g\\u0000\U0001f600", "4"]])
         self.assertEqual(self.sql("SELECT entity, version FROM pawl.x_version WHERE entity <> 'e'"
                                   " ORDER BY entity"), [["1.50", "1"], ["f", "-2"]])
 
@@ -373,6 +380,15 @@ eval "$end"
     def ends(self, job):
         return self.sql("SELECT state, dead_class, outcome, runs, failures, error FROM pawl.jobs"
                         " WHERE id = %s" % job)[0]
+
+    def test_what_was_completed_is_told_as_done(self):
+        with open(os.path.join(self.dir, "pawl.conf"), "w", encoding="ascii") as f:
+            f.write("[task c]\nexec = sh -c 'psql -XqAt -d \"$PAWL_DB\" -c \"SELECT pawl.complete("
+                    "$PAWL_JOB_ID, '\"'\"'$PAWL_LEASE'\"'\"')\" && exit 75'\n")
+        job, text = self.run_one("", "", "c")
+        self.assertEqual(self.ends(job)[:2], ["done", ""], text)
+        self.assertRegex(text, "event=job.done job=%s" % job)
+        self.assertNotIn("job.retry", text)
 
     def test_it_stands_whatever_the_exit_code(self):
         for end in "exit 0", "exit 1", "exit 65", "kill -9 $$", "echo {} >&3":

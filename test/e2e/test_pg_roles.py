@@ -131,6 +131,19 @@ class Roles(PgTest):
                     "INSERT INTO pawl.x_migration VALUES (2)", "DELETE FROM pawl.x_migration",
                     "UPDATE pawl.x_store SET id = ''")
 
+    def test_the_command_as_somebody_else_says_who_may(self):
+        self.sql("DROP SCHEMA pawl CASCADE")
+        self.works("init", user="owner")
+        self.sql(script("roles.sql"))
+        for user in "nobody", "shop", "ops":
+            code, said = self.pawl("stats", user=user)
+            self.assertEqual(code, 77, said)
+            self.assertRegex(said, "role %s may not use the store in database %s: connect as a"
+                             " member of pawl_worker .*permission denied" % (user, self.database))
+        code, said = self.pawl("stats", user="not_there")
+        self.assertEqual(code, 77, said)
+        self.assertIn('role "not_there" does not exist', said)
+
     def test_the_command_as_a_worker(self):
         """Goal: every verb but init works as a member of pawl_worker; init is refused whole."""
         self.sql("DROP SCHEMA pawl CASCADE")

@@ -36,6 +36,48 @@ class Worker(PgTest):
             self.assertNotEqual(code, 0, said)
             self.assertIn(says, said)
 
+    def test_sql_for_sqlite_is_refused_with_what_to_write(self):
+        self.configure("INSERT INTO pawl_enqueue (task, args) VALUES ('t', '{}')")
+        code, said = self.pawl("work", "--until-empty")
+        self.assertEqual(code, 78, said)
+        self.assertIn("SELECT pawl.enqueue(...)", said)
+
+    def test_a_session_that_is_ended_is_told_in_one_piece(self):
+        self.configure("SELECT pg_terminate_backend(pg_backend_pid())\nmax_retries = 0")
+        self.pawl("enqueue", "s")
+        code, said = self.pawl("work", "--until-empty")
+        self.assertEqual(code, 0, said)
+        self.assertIn("terminating connection", said)
+        self.assertNotIn(": :", said)
+
+    def test_a_statement_that_somebody_else_cancels_was_not_at_its_limit(self):
+        self.configure("SELECT pg_sleep(600)\nmax_retries = 0")
+        self.sql("ALTER DATABASE %s SET statement_timeout = '300ms'" % self.database)
+        self.pawl("enqueue", "s")
+        code, said = self.pawl("work", "--until-empty")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(self.sql("SELECT outcome, error FROM pawl.attempts"),
+                         [["transient", "statement 1: canceling statement due to statement timeout"
+                           " (SQLSTATE 57014)"]], said)
+
+    def test_a_server_that_is_not_there_at_the_start_is_waited_for(self):
+        sockets = os.path.join(self.dir, "later")
+        os.mkdir(sockets)
+        self.configure("SELECT 1")
+        self.pawl("enqueue", "s")
+        url = self.server.url(self.database).replace(self.server.dir, sockets)
+        env = dict(clean_env(), PAWL_DB=url, PAWL_RUNTIME_DIR=self.dir)
+        with open(os.path.join(self.dir, "late.log"), "wb") as log:
+            worker = subprocess.Popen([PAWL, "work", "--until-empty"], cwd=self.dir, env=env,
+                                      stderr=log)
+        self.addCleanup(worker.wait)
+        self.wait_until(lambda: "store.trouble" in self.log_of("late"), what="it says so")
+        for name in os.listdir(self.server.dir):
+            if name.startswith(".s.PGSQL."):
+                os.symlink(os.path.join(self.server.dir, name), os.path.join(sockets, name))
+        self.assertEqual(worker.wait(30), 0, self.log_of("late"))
+        self.assertEqual(self.one("SELECT state FROM pawl.jobs"), "done")
+
     def test_killed_inside_a_statement_its_transaction_ends_soon(self):
         """Its locks would keep the jobs of its batch from everybody for as long as it runs."""
         self.configure("SELECT pg_sleep(600)")

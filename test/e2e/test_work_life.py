@@ -331,6 +331,8 @@ class RunnerTest(WorkTest):
         said = [line for line in log.splitlines() if "event=effect.long" in line]
         self.assertEqual(len(said), 1, log)
         self.assertRegex(said[0], r"warn event=effect.long .*job=%s task=slow for=" % job)
+        self.assertIn("it holds the store's write lock" if self.store.can("one_writer")
+                      else "its transaction is open", said[0])
         self.assertRegex(log, r"event=worker.state .*runner_job=%s runner_for=" % job)
 
     def test_busy_store_names_who_holds_it(self):

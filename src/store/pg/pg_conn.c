@@ -319,9 +319,10 @@ static enum pawl_rc open_it(struct pg *pg, struct pawl_error *e)
 
         pg_one_line(msg, sizeof msg, PQerrorMessage(pg->c));
         pg_disconnect(pg);
+        const bool role = strstr(msg, "role \"") != NULL;
         const bool denied = strstr(msg, "authentication failed") != NULL ||
-                            strstr(msg, "permission denied") != NULL;
-        const bool none = strstr(msg, "does not exist") != NULL;
+                            strstr(msg, "permission denied") != NULL || role;
+        const bool none = !role && strstr(msg, "does not exist") != NULL;
         const bool refused = strstr(msg, "unsupported startup parameter") != NULL;
         return pawl_fail(e, denied ? PAWL_DENIED : none ? PAWL_NOSTORE
                                    : refused ? PAWL_CONFIG : PAWL_IO,

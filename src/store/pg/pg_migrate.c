@@ -38,7 +38,9 @@ static enum pawl_rc versions(struct pg *pg, int *have, int *breaking, struct paw
     enum pawl_rc rc;
 
     *have = *breaking = 0;
-    rc = ask(pg, "SELECT to_regclass('pawl.x_migration') IS NOT NULL,"
+    /* From the catalog, which everybody may read: who has no right on the schema is told so. */
+    rc = ask(pg, "SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = 'x_migration' AND"
+             " relnamespace = to_regnamespace('pawl')),"
              " current_setting('server_encoding') = 'UTF8'", &there, &utf8, e);
     if (rc == PAWL_OK && utf8 == 0)
         return pawl_fail(e, PAWL_NOTOURS, "the database's encoding is not UTF8: Pawl needs one"
@@ -65,6 +67,9 @@ enum pawl_rc pg_version_check(struct pg *pg, struct pawl_error *e)
     int have = 0, breaking = 0;
     enum pawl_rc rc = versions(pg, &have, &breaking, e);
 
+    if (rc == PAWL_DENIED && e != NULL && pg->c != NULL)
+        return pawl_wrap(e, "role %s may not use the store in database %s: connect as a member of"
+                         " pawl_worker (sql/postgres/roles.sql)", PQuser(pg->c), PQdb(pg->c));
     if (rc != PAWL_OK)
         return rc;
     if (have == 0)

@@ -147,13 +147,24 @@ enum pawl_rc pg_sql_failed(struct pg *pg, PGresult *r, struct pawl_error *e)
     const enum pawl_rc rc = pg_fail(pg, r, e, "");
 
     if (late && pg->c == NULL) /* we ended it, and with it the transaction */
-        return pawl_fail_native(e, PAWL_SQL, pg_native("57014"), "time limit reached");
-    if (pg->c == NULL || e == NULL)
+        return pawl_fail_native(e, PAWL_SQL, pg_native("PWLIM"), "time limit reached");
+    if (e == NULL)
         return rc;
     /* pg_fail says "what: text (SQLSTATE n)": a user's statement needs no more than the text. */
     const char *text = strncmp(e->msg, ": ", 2) == 0 ? e->msg + 2 : e->msg;
     memmove(e->msg, text, strlen(text) + 1);
-    return e->rc = PAWL_SQL;
+    return pg->c == NULL ? rc : (e->rc = PAWL_SQL);
+}
+
+/* A configuration that has moved here from SQLite. */
+static enum pawl_rc sqlite_hint(const struct store_stmt *s, enum pawl_rc rc, struct pawl_error *e)
+{
+    const size_t n = e != NULL ? strlen(e->msg) : 0;
+
+    if (n > 0 && strcmp(s->pg->state, "42P01") == 0 && strstr(s->text, "pawl_") != NULL)
+        (void)snprintf(e->msg + n, sizeof e->msg - n, "; on PostgreSQL a job is enqueued by SELECT"
+                       " pawl.enqueue(...), and the views are pawl.jobs, pawl.attempts, ...");
+    return rc;
 }
 
 static enum pawl_rc on_server(struct store_stmt *s, struct pawl_error *e)
@@ -187,7 +198,7 @@ static enum pawl_rc on_server(struct store_stmt *s, struct pawl_error *e)
     if (s->there)
         PQclear(r);
     else
-        rc = pg_sql_failed(pg, r, e);
+        rc = sqlite_hint(s, pg_sql_failed(pg, r, e), e);
     if (alone && pg->c != NULL && pg_exec(pg, "ROLLBACK", &ignored) != PAWL_OK)
         pg_disconnect(pg);
     return rc;

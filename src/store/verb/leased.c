@@ -53,6 +53,16 @@ static enum pawl_rc was_mine(struct db *db, const struct job *job, bool *mine,
     return rc;
 }
 
+static enum pawl_rc told_done(struct db *db, struct settle *s, struct pawl_error *e)
+{
+    bool yes = false;
+    const enum pawl_rc rc = by_lease(db, Q_DONE_BY, s->job, &yes, e);
+
+    if (rc == PAWL_OK && yes)
+        s->d = (struct decision){ .to = PAWL_STATE_DONE, .outcome = OUT_DONE };
+    return rc;
+}
+
 static enum pawl_rc put_running(struct db *db, const struct lane *lane, const struct job *job,
                                 struct pawl_error *e)
 {
@@ -133,7 +143,9 @@ static enum pawl_rc settle_one(struct db *db, struct settle *s, const struct lan
         if ((rc = was_mine(db, s->job, &ok, e)) != PAWL_OK)
             return rc;
         *result = ok ? SETTLE_OK : SETTLE_FENCED;
-        return ok ? PAWL_OK : db_count(db, "fenced", 1, e);
+        if (ok && s->d.to != PAWL_STATE_DONE) /* it was done by its handler, whatever came then */
+            rc = told_done(db, s, e);
+        return rc != PAWL_OK ? rc : ok ? PAWL_OK : db_count(db, "fenced", 1, e);
     }
     *result = SETTLE_OK;
     if (s->unclaim)
