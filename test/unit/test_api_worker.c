@@ -330,7 +330,8 @@ START_TEST(test_both_lanes_get_their_turn)
     OK(pawl_enqueue(f.p, r, 200, out, NULL, e));
     OK(pawl_worker_open(pawl_url(f.p), &f.opts, &f.w, e));
     for (int i = 0; i < 10; i++) OK(pawl_worker_step(f.w, &more, e));
-    ck_assert(turns[0] >= 10 && turns[0] <= 40 && turns[1] >= 5 && turns[1] <= 40);
+    /* Both, and neither to its end; how many a batch takes is the engine's, by what it costs. */
+    ck_assert(turns[0] > 1 && turns[0] <= 40 && turns[1] > 1 && turns[1] <= 40);
     OK(pawl_worker_run(f.w, true, e));
     ck_assert(turns[0] == 100 && turns[1] == 100);
     cfx_end(&f);
