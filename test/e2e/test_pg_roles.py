@@ -135,7 +135,7 @@ class Roles(PgTest):
         self.sql("DROP SCHEMA pawl CASCADE")
         self.works("init", user="owner")
         self.sql(script("roles.sql"))
-        for user in "nobody", "shop", "ops":
+        for user in "nobody", "shop":
             code, said = self.pawl("stats", user=user)
             self.assertEqual(code, 77, said)
             self.assertRegex(said, "role %s may not use the store in database %s: connect as a"
