@@ -6,7 +6,6 @@
  * The version guard and the retries of a policy play no part.
  */
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,65 +76,6 @@ static int read_args(struct cli *c, struct job *job)
     return x;
 }
 
-/* --- exec --- */
-
-static void serve(struct exec_child *child, const struct env *env)
-{
-    int stops = 0;
-
-    while (!exec_child_over(child)) {
-        struct pollfd p[EXEC_FD_N];
-        int64_t now_us = env->mono_us(env->ctx), next_us = exec_child_next_us(child);
-        int wait_ms = -1;
-
-        for (int i = 0; i < EXEC_FD_N; i++) {
-            p[i] = (struct pollfd){.fd = exec_child_fd(child, i),
-                                   .events = i == EXEC_STDIN ? POLLOUT : POLLIN};
-        }
-        if (next_us != INT64_MAX) {
-            int64_t left_ms = next_us <= now_us ? 0 : (next_us - now_us + 999) / 1000;
-            wait_ms = left_ms > 60000 ? 60000 : (int)left_ms;
-        }
-        int n = poll(p, EXEC_FD_N, wait_ms);
-        now_us = env->mono_us(env->ctx);
-        for (int i = 0; n > 0 && i < EXEC_FD_N; i++) {
-            if (p[i].fd >= 0 && p[i].revents != 0) exec_child_io(child, i, now_us);
-        }
-        exec_child_tick(child, now_us);
-        if (interrupts > stops) {
-            exec_child_stop(child, stops == 0 ? SIGTERM : SIGKILL, "interrupted", now_us);
-            stops++;
-        }
-    }
-}
-
-static int run_exec(struct cli *c, const struct conf_task *t, const struct job *job,
-                    struct finding *f)
-{
-    const struct env *env = env_real();
-    struct exec_child *child = NULL;
-    struct pawl_error e = {.rc = PAWL_OK};
-    const char *url = NULL;
-    struct sigaction a = {.sa_handler = on_interrupt};
-
-    if (c->db != NULL || c->conf->db != NULL) (void)cli_url(c, &url);
-    struct exec_start s = {.conf = c->conf, .task = t, .policy = &t->policy, .job = job,
-                           .worker = "run", .db = url, .mono_now_us = env->mono_us(env->ctx),
-                           .wall_now_us = env->wall_us(env->ctx)};
-    (void)sigemptyset(&a.sa_mask);
-    (void)sigaction(SIGINT, &a, NULL); /* no SA_RESTART: the wait ends at once */
-    (void)sigaction(SIGTERM, &a, NULL);
-    if (exec_child_start(&s, &child, &e) == PAWL_OK) {
-        serve(child, env);
-        exec_child_finish(&child, &t->policy, &c->arena, f);
-    } else if (exec_start_again(&e)) {
-        return cli_fail(c, &e);
-    } else {
-        exec_not_runnable(&e, &c->arena, f);
-    }
-    return 0;
-}
-
 /* --- sql: in a transaction --- */
 
 int run_open_store(struct cli *c, struct store **st)
@@ -173,6 +113,62 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
     sql_task_close(&task);
     store_close(&st);
     return x;
+}
+
+/* --- exec --- */
+
+/* What the program asked for, in a transaction: its result counts only with it. */
+static int run_writes(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
+                      struct finding *f)
+{
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct finding w = {.outcome = OUT_DONE};
+    struct writes *writes = NULL;
+    struct store *st = NULL;
+    bool pinned = true, fine;
+    int x = run_open_store(c, &st);
+
+    if (x != 0) return x;
+    if (writes_open(st, c->conf, t, &writes, &e) != PAWL_OK
+        || store_scratch_begin(st, &e) != PAWL_OK) {
+        x = cli_fail(c, &e);
+    } else {
+        writes_run(writes, st, &t->policy, job, f, NULL, &c->arena, &w, &pinned);
+        fine = w.outcome == OUT_DONE;
+        if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) x = cli_fail(c, &e);
+        if (!fine) *f = w;
+    }
+    writes_close(&writes);
+    store_close(&st);
+    return x;
+}
+
+static int run_exec(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
+                    struct finding *f)
+{
+    const struct env *env = env_real();
+    struct exec_child *child = NULL;
+    struct pawl_error e = {.rc = PAWL_OK};
+    const char *url = NULL;
+    struct sigaction a = {.sa_handler = on_interrupt};
+
+    if (c->db != NULL || c->conf->db != NULL) (void)cli_url(c, &url);
+    struct exec_start s = {.conf = c->conf, .task = t, .policy = &t->policy, .job = job,
+                           .worker = "run", .db = url, .mono_now_us = env->mono_us(env->ctx),
+                           .wall_now_us = env->wall_us(env->ctx)};
+    (void)sigemptyset(&a.sa_mask);
+    (void)sigaction(SIGINT, &a, NULL); /* no SA_RESTART: the wait ends at once */
+    (void)sigaction(SIGTERM, &a, NULL);
+    if (exec_child_start(&s, &child, &e) == PAWL_OK) {
+        exec_child_serve(child, env, &interrupts);
+        exec_child_finish(&child, &t->policy, &c->arena, f);
+        if (f->outcome == OUT_DONE && t->enqueues) return run_writes(c, t, job, dry, f);
+    } else if (exec_start_again(&e)) {
+        return cli_fail(c, &e);
+    } else {
+        exec_not_runnable(&e, &c->arena, f);
+    }
+    return 0;
 }
 
 /* --- the answer --- */
@@ -245,7 +241,7 @@ static int run_run(struct cli *c)
 
     if ((x = cli_conf(c, true)) != 0 || (x = find_task(c, c->argv[0], &t)) != 0) return x;
     if ((x = read_args(c, &job)) != 0) return x;
-    if (dry && t->kind == HANDLER_EXEC) {
+    if (dry && t->kind == HANDLER_EXEC && !t->enqueues) {
         return cli_usage(c, "--dry-run: task '%s' is a program, its effects cannot be rolled back",
                          t->name);
     }
@@ -254,7 +250,7 @@ static int run_run(struct cli *c)
     switch (t->kind) {
     case HANDLER_SQL: x = run_sql(c, t, &job, dry, &f); break;
     case HANDLER_C: x = run_c(c, t, &job, dry, &f); break;
-    default: x = run_exec(c, t, &job, &f);
+    default: x = run_exec(c, t, &job, dry, &f);
     }
     if (x != 0) return x;
     show(c, t, &f, dry, env->mono_us(env->ctx) - from_us);
@@ -262,7 +258,7 @@ static int run_run(struct cli *c)
 }
 
 static const struct cli_opt opts[] = {
-    {"dry-run", 0, NULL, "roll the effects of an sql or a c task back", 0},
+    {"dry-run", 0, NULL, "roll back what the task writes: not what a program does itself", 0},
     {"key", 'k', "KEY", "the job key that the handler sees", 0},
     {"source", 0, "SOURCE", "the source that the handler sees", 0},
     {NULL, 0, NULL, NULL, 0},

@@ -16,10 +16,10 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "cli/bulk_line.h"
 #include "cli/cli.h"
 #include "cli/enqueue.h"
 #include "core/limits.h"
+#include "core/request.h"
 
 enum {
     BATCH_JOBS = 1000,
@@ -174,7 +174,7 @@ static enum pawl_rc import(struct bulk *k, struct pawl_error *e)
         if (k->line < k->from_line || blank(s, n)) continue;
         if (k->batch_line == 0) k->batch_line = k->line;
         struct pawl_request *r = &k->req[k->jobs];
-        if ((rc = bulk_line_parse(s, n, &k->arena, r, e)) != PAWL_OK)
+        if ((rc = request_parse(s, n, cli_now_us(), &k->arena, r, e)) != PAWL_OK)
             return pawl_wrap(e, "line %" PRId64, k->line);
         k->lines[k->jobs++] = k->line;
         if (k->jobs < BATCH_JOBS && k->arena.used_bytes < BATCH_BYTES) continue;

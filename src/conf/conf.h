@@ -19,13 +19,18 @@ enum task_mode {
     MODE_UNKNOWN,
     MODE_LEASED,   /* exec: a program for each job */
     MODE_EFFECT,   /* sql, and C with no more than apply: in the transaction of a batch */
-    MODE_PREPARED  /* C with prepare, or acknowledged early */
+    MODE_PREPARED  /* C with prepare, or acknowledged early; exec with writes */
 };
 
 struct conf_sql {              /* one statement of a sql task */
     const char *text;          /* without a trailing ';' */
     int line;                  /* in the config file */
     struct sql_scan scan;
+};
+struct conf_write {            /* a statement that a program may ask for by name */
+    const char *name;
+    struct conf_sql sql;
+    int64_t expect;            /* rows that it must change; -1: any */
 };
 struct conf_task {
     const char *name;
@@ -37,6 +42,8 @@ struct conf_task {
     const char *exec_text;     /* the words as written */
     const char *const *argv;   /* NULL-terminated; argv[0] as written */
     const char *const *env; size_t env_n; /* "NAME=value" from env.NAME = value */
+    struct conf_write *writes; size_t writes_n;
+    bool enqueues;             /* its verdict may enqueue jobs; true with writes, too */
     const char *c_text;        /* FILE:NAME as written */
     const char *plugin;        /* FILE as seen from here, with a '/' */
     const char *symbol;        /* NAME: of a struct pawl_handler */

@@ -28,6 +28,14 @@ const char *parse_path(struct parse *p, const char *path);
 /* Keys of one name in a section that starts at `it`. */
 size_t parse_count(const struct ini_item *it, const char *name);
 
+/* One statement of SQL, or @FILE with one; key: as errors name it. */
+enum pawl_rc parse_statement(struct parse *p, const struct ini_item *it, const char *key,
+                             struct conf_sql *out) PAWL_MUST_USE;
+/* write.NAME and expect.NAME of the section behind head; t->kind is known. */
+bool write_is(const struct ini_item *it);
+enum pawl_rc write_parse(struct parse *p, const struct ini_item *head,
+                         struct conf_task *t) PAWL_MUST_USE;
+
 /* Fill t from the items after its header `head`, and check the task as a whole. */
 enum pawl_rc task_parse(struct parse *p, const struct ini_item *head, struct conf_task *t)
     PAWL_MUST_USE;

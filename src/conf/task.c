@@ -25,7 +25,8 @@ struct section {
     const char **env, **optional;        /* t's lists, while they are filled */
 };
 
-static const char *const own_keys[] = {"sql", "exec", "c", "optional", "env.NAME"};
+static const char *const own_keys[] = {"sql", "exec", "c", "optional", "env.NAME", "write.NAME",
+                                       "expect.NAME", "enqueue"};
 enum { OWN_KEY_N = sizeof own_keys / sizeof own_keys[0], KEY_N_MAX = 64 };
 
 /* Bound by Pawl, not by args. */
@@ -50,53 +51,10 @@ static bool is_identifier(const char *s, size_t n)
     return n > 0;
 }
 
-/* Control characters that no text of a statement or a path needs. */
-static bool is_plain(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) return false;
-    }
-    return true;
-}
-
-/* The text of `sql = @FILE`. */
-static enum pawl_rc read_statement(struct section *s, const struct ini_item *it, const char **out)
-{
-    struct parse *p = s->p;
-    const char *name = it->value + 1 + strspn(it->value + 1, " \t");
-    const char *path;
-    struct pawl_error why = {0};
-    struct buf text = {0};
-    enum pawl_rc rc;
-
-    *out = NULL;
-    if (name[0] == '\0' || strcmp(name, "-") == 0 || strchr(name, '\n') != NULL) {
-        return parse_bad(p, it->line, "sql = @: write @ and the name of one file");
-    }
-    if ((path = parse_path(p, name)) == NULL) return parse_nomem(p);
-    rc = os_read_file(path, LIMIT_SQL_BYTES, &text, &why);
-    if (rc == PAWL_NOMEM) {
-        rc = parse_nomem(p);
-    } else if (rc != PAWL_OK) {
-        rc = parse_bad(p, it->line, "sql = @%.200s: %s", name, why.msg);
-    } else if (!utf8_ok(buf_str(&text), text.n) || !is_plain(buf_str(&text), text.n)) {
-        rc = parse_bad(p, it->line, "sql = @%.200s: not UTF-8 text, or it has control characters",
-                       name);
-    } else if ((*out = arena_dup(&p->c->arena, buf_str(&text), text.n)) == NULL) {
-        rc = parse_nomem(p);
-    }
-    buf_free(&text);
-    return rc;
-}
-
 static enum pawl_rc add_sql(struct section *s, const struct ini_item *it)
 {
     struct parse *p = s->p;
     struct conf_task *t = s->t;
-    struct pawl_error why = {0};
-    struct conf_sql *q;
-    const char *text = it->value;
     enum pawl_rc rc;
 
     if (t->sql == NULL) {
@@ -108,21 +66,7 @@ static enum pawl_rc add_sql(struct section *s, const struct ini_item *it)
         t->sql = arena_alloc(&p->c->arena, n * sizeof *t->sql);
         if (t->sql == NULL) return parse_nomem(p);
     }
-    if (text[0] == '@' && (rc = read_statement(s, it, &text)) != PAWL_OK) return rc;
-    q = &t->sql[t->sql_n];
-    rc = sql_scan(text, &p->c->arena, &q->scan, &why);
-    if (rc == PAWL_NOMEM) return parse_nomem(p);
-    if (rc != PAWL_OK && text != it->value) {
-        return parse_bad(p, it->line, "sql = %.200s: %s", it->value, why.msg);
-    }
-    if (rc != PAWL_OK) return parse_bad(p, it->line, "sql: %s", why.msg);
-    if (q->scan.dollar_quotes) {
-        return parse_bad(p, it->line,
-                         "sql: $tag$ strings are not read here; write '...' with '' for a quote");
-    }
-    q->line = it->line;
-    q->text = arena_dup(&p->c->arena, text, q->scan.end);
-    if (q->text == NULL) return parse_nomem(p);
+    if ((rc = parse_statement(p, it, "sql", &t->sql[t->sql_n])) != PAWL_OK) return rc;
     t->sql_n++;
     return PAWL_OK;
 }
@@ -140,6 +84,13 @@ static enum pawl_rc set_exec(struct section *s, const struct ini_item *it)
     }
     s->t->exec_text = it->value;
     return PAWL_OK;
+}
+
+static enum pawl_rc set_enqueue(struct section *s, const struct ini_item *it)
+{
+    s->t->enqueues = strcmp(it->value, "yes") == 0;
+    if (s->t->enqueues || strcmp(it->value, "no") == 0) return PAWL_OK;
+    return parse_bad(s->p, it->line, "enqueue = %.80s: write yes or no", it->value);
 }
 
 /* FILE:NAME. The file is looked for where the configuration is, as programs are. */
@@ -271,8 +222,10 @@ static enum pawl_rc task_key(struct section *s, const struct ini_item *it)
         return parse_bad(s->p, it->line, "%s has no value", it->name);
     }
     if (sql) return add_sql(s, it);
+    if (write_is(it)) return PAWL_OK; /* when all are known */
     if (strcmp(it->name, "exec") == 0) return set_exec(s, it);
     if (strcmp(it->name, "c") == 0) return set_c(s, it);
+    if (strcmp(it->name, "enqueue") == 0) return set_enqueue(s, it);
     if (strcmp(it->name, "optional") == 0) return set_optional(s, it);
     return set_policy(s, it);
 }
@@ -314,7 +267,7 @@ static enum pawl_rc check_handler(struct section *s)
     static const struct { const char *key; unsigned kinds; } some[] = {
         {"optional", 1u << HANDLER_SQL}, {"zero_rows", 1u << HANDLER_SQL},
         {"transient", 1u << HANDLER_EXEC}, {"permanent", 1u << HANDLER_EXEC},
-        {"discard", 1u << HANDLER_EXEC},
+        {"discard", 1u << HANDLER_EXEC}, {"enqueue", 1u << HANDLER_EXEC},
         {"soft_limit", 1u << HANDLER_SQL | 1u << HANDLER_EXEC},
     };
     const char *kind, *article;
@@ -335,8 +288,12 @@ static enum pawl_rc check_handler(struct section *s)
         return parse_bad(s->p, it->line, "%.80s means nothing to %s %s task; take it out",
                          it->name, article, kind);
     }
+    if ((rc = write_parse(s->p, s->head, s->t)) != PAWL_OK) return rc;
     s->t->own_hard_limit = find(s, "hard_limit") != NULL;
-    if (s->t->kind == HANDLER_EXEC) s->t->mode = MODE_LEASED;
+    if (s->t->kind == HANDLER_EXEC) {
+        s->t->enqueues = s->t->enqueues || s->t->writes_n > 0;
+        s->t->mode = s->t->enqueues ? MODE_PREPARED : MODE_LEASED;
+    }
     if (s->t->kind == HANDLER_SQL) {
         s->t->mode = MODE_EFFECT;
         if (!s->t->own_hard_limit) s->t->policy.hard_limit_us = EFFECT_HARD_LIMIT_US;
@@ -407,6 +364,12 @@ static enum pawl_rc check_policy(struct section *s)
         return parse_bad(s->p, it != NULL ? it->line : s->head->line,
                          "ack = early cannot go with sql: the statements commit together with the "
                          "claim and the ack; take ack out");
+    }
+    if (pol->ack == ACK_EARLY && s->t->enqueues) {
+        it = find(s, "ack");
+        return parse_bad(s->p, it != NULL ? it->line : s->head->line,
+                         "ack = early cannot go with write.NAME or enqueue: what the program asks "
+                         "for commits together with the ack; take one of them out");
     }
     if (pol->soft_limit_us > 0 && pol->soft_limit_us >= pol->hard_limit_us) {
         it = find(s, "soft_limit");

@@ -83,6 +83,8 @@ struct finding {
     const char *error;                  /* first error, in words; NULL on success */
     size_t error_bytes;
     const char *result; size_t result_bytes; /* JSON text or NULL */
+    /* Asked for, not done yet: JSON arrays, or NULL. */
+    const char *writes, *enqueue; size_t writes_bytes, enqueue_bytes;
     const char *out_tail, *err_tail;
     const char *worker;                 /* NULL: this one; else who had it (recovery) */
     bool taken_over;                    /* found by another worker, not said by its own */

@@ -25,6 +25,8 @@
 #define LIMIT_ENQUEUE_N 10000           /* requests per pawl_enqueue call */
 #define LIMIT_CALL_BYTES (256 * 1024 * 1024) /* args and headers of one pawl_enqueue_pg call */
 #define LIMIT_TASKS 256                 /* per pawl.conf */
+#define LIMIT_WRITES 256                  /* in one verdict */
+#define LIMIT_ENQUEUES 1000               /* in one verdict */
 #define LIMIT_STATEMENTS 32             /* sql lines of a task */
 #define LIMIT_SQL_BYTES (64 * 1024)
 #define LIMIT_CONF_BYTES (1024 * 1024)

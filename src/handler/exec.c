@@ -34,6 +34,7 @@ struct exec_child {
     pid_t pid;
     int fd[EXEC_FD_N];
     const struct job *job;
+    const struct conf_task *task;
     size_t args_at;            /* bytes of the args written */
     struct tail out, err;
     struct buf reply;
@@ -140,6 +141,7 @@ enum pawl_rc exec_child_start(const struct exec_start *s, struct exec_child **ou
     else if (c == NULL) rc = pawl_fail(e, PAWL_NOMEM, "a child's record");
     if (rc != PAWL_OK) goto out;
     c->job = s->job;
+    c->task = s->task;
     memcpy(c->fd, (int[EXEC_FD_N]){p.in[1], p.out[0], p.err[0], p.reply[0], -1}, sizeof c->fd);
     /* Before the start, so that a short text and its end are there when the child first looks. */
     write_args(c);
@@ -343,7 +345,7 @@ void exec_child_finish(struct exec_child **cp, const struct policy *p, struct ar
 
     assert(exec_child_over(c));
     *f = (struct finding){.exit_code = -1, .signal = -1};
-    exec_verdict_parse(c->reply.data, c->reply.n, c->reply_total, c->job, arena, &v);
+    exec_verdict_parse(c->reply.data, c->reply.n, c->reply_total, c->job, c->task, arena, &v);
     tail_render(&c->out, &out);
     tail_render(&c->err, &err);
     c->end.cause = c->cause;

@@ -88,6 +88,15 @@ void exec_judge(const struct exec_end *end, const struct exec_verdict *v, const 
     } else if (f->outcome == OUT_DONE) {
         f->result = arena_dup(a, v->result, v->result_bytes);
         f->result_bytes = f->result != NULL ? v->result_bytes : 0;
+        f->writes = arena_dup(a, v->writes, v->writes_bytes);
+        f->writes_bytes = f->writes != NULL ? v->writes_bytes : 0;
+        f->enqueue = arena_dup(a, v->enqueue, v->enqueue_bytes);
+        f->enqueue_bytes = f->enqueue != NULL ? v->enqueue_bytes : 0;
+        if ((f->writes == NULL && v->writes != NULL) ||
+            (f->enqueue == NULL && v->enqueue != NULL)) { /* not done, and not to be called done */
+            f->outcome = OUT_TRANSIENT;
+            buf_puts(&why, "out of memory");
+        }
     } else if (f->outcome != OUT_SNOOZE || v->error != NULL) {
         put_error(&why, end, v, f->outcome);
     }

@@ -24,11 +24,14 @@ struct exec_verdict {
     const char *error;            /* VERDICT: what it said, or NULL; BROKEN: "protocol: ..." */
     const char *result;           /* raw JSON or NULL; borrowed from the reply */
     size_t result_bytes;
+    const char *writes, *enqueue; /* raw JSON arrays or NULL; borrowed, too */
+    size_t writes_bytes, enqueue_bytes;
     int64_t after_us;             /* 0: not said */
 };
-/* Read what came over the reply descriptor. total: bytes that came, n of them kept. */
+/* Read what came over the reply descriptor. total: bytes that came, n of them kept. task: whose
+ * writes may be asked for. */
 void exec_verdict_parse(const char *p, size_t n, uint64_t total, const struct job *job,
-                        struct arena *a, struct exec_verdict *out);
+                        const struct conf_task *task, struct arena *a, struct exec_verdict *out);
 
 /* --- exec_judge.c --- */
 enum exec_cause { EXEC_CAUSE_NONE, EXEC_CAUSE_LIMIT, EXEC_CAUSE_STOP };

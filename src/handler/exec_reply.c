@@ -8,15 +8,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What each verdict may hold. "writes", "enqueue" and "step" are words of the protocol that this
- * version does not have: to ignore them would drop an effect in silence. */
-enum { M_ID = 1, M_RESULT = 2, M_ERROR = 4, M_AFTER = 8, M_LATER = 16 };
+/* What each verdict may hold. "step" is a word of the protocol that this version does not have: to
+ * ignore it would drop an effect in silence. */
+enum { M_ID = 1, M_RESULT = 2, M_ERROR = 4, M_AFTER = 8, M_LATER = 16, M_WRITES = 32,
+       M_ENQUEUE = 64 };
 static const struct { const char *name; unsigned bit; } members[] = {
     {"id", M_ID},          {"result", M_RESULT},  {"error", M_ERROR}, {"after_ms", M_AFTER},
-    {"writes", M_LATER},   {"enqueue", M_LATER},  {"step", M_LATER},
+    {"writes", M_WRITES},   {"enqueue", M_ENQUEUE},  {"step", M_LATER},
 };
 static const struct { const char *name; enum outcome outcome; unsigned allowed; } verbs[] = {
-    {"done", OUT_DONE, M_ID | M_RESULT},
+    {"done", OUT_DONE, M_ID | M_RESULT | M_WRITES | M_ENQUEUE},
     {"retry", OUT_TRANSIENT, M_ID | M_ERROR | M_AFTER},
     {"fail", OUT_PERMANENT, M_ID | M_ERROR},
     {"snooze", OUT_SNOOZE, M_ID | M_ERROR | M_AFTER},
@@ -29,6 +30,7 @@ enum { MEMBERS_N = sizeof members / sizeof *members, VERBS_N = sizeof verbs / si
 struct reading {
     const char *text; /* the whole reply, for offsets */
     const struct job *job;
+    const struct conf_task *task;
     struct arena *arena;
     struct exec_verdict *v;
     struct buf why;   /* set: broken */
@@ -104,12 +106,79 @@ static void read_id(struct reading *r, const char *val, size_t n, enum json_type
     }
 }
 
+/* The form alone: whether the task has such a write is found out where it is done. */
+static void read_write(struct reading *r, const char *item, size_t n, enum json_type type)
+{
+    const char *name, *val;
+    size_t pos = 0, name_n, val_n;
+    bool has_do = false, has_args = false;
+
+    if (type != JSON_OBJECT) {
+        broken(r, item, "a write must be an object");
+        return;
+    }
+    while (r->why.n == 0 && json_next(item, n, &pos, &name, &name_n, &val, &val_n, &type)) {
+        const bool is_do = is(name, name_n, "do"), is_args = is(name, name_n, "args");
+
+        if (!is_do && !is_args) {
+            broken(r, name, "\"%.*s\" is not a member of a write", (int)(name_n < 64 ? name_n : 64),
+                   name);
+        } else if (is_do ? has_do : has_args) {
+            broken(r, name, "\"%s\" is there twice", is_do ? "do" : "args");
+        } else if (type != (is_do ? JSON_STRING : JSON_OBJECT)) {
+            broken(r, val, is_do ? "\"do\" must be the name of a write" :
+                   "\"args\" of a write must be an object");
+        }
+        has_do = has_do || is_do;
+        has_args = has_args || is_args;
+    }
+    if (!has_do) broken(r, item, "a write without \"do\", the name of a write");
+}
+
+static void read_writes(struct reading *r, const char *val, size_t n, enum json_type type)
+{
+    const char *item;
+    size_t pos = 0, item_n, count = 0;
+
+    if (r->task == NULL || r->task->writes_n == 0) {
+        broken(r, val, "\"writes\", and the task declares none (write.NAME in its section)");
+    } else if (type != JSON_ARRAY) {
+        broken(r, val, "\"writes\" must be an array");
+    }
+    while (r->why.n == 0 && json_next_item(val, n, &pos, &item, &item_n, &type)) {
+        if (++count > LIMIT_WRITES) broken(r, item, "more than %d writes", LIMIT_WRITES);
+        else read_write(r, item, item_n, type);
+    }
+    r->v->writes = val;
+    r->v->writes_bytes = n;
+}
+
+/* The form of its items, too, is looked at where it is done. */
+static void read_enqueue(struct reading *r, const char *val, size_t n, enum json_type type)
+{
+    const char *item;
+    size_t pos = 0, item_n, count = 0;
+
+    if (r->task == NULL || !r->task->enqueues) {
+        broken(r, val, "\"enqueue\", and the task has not said enqueue = yes");
+    } else if (type != JSON_ARRAY) {
+        broken(r, val, "\"enqueue\" must be an array of requests");
+    }
+    while (r->why.n == 0 && json_next_item(val, n, &pos, &item, &item_n, &type)) {
+        if (++count > LIMIT_ENQUEUES) broken(r, item, "more than %d requests", LIMIT_ENQUEUES);
+    }
+    r->v->enqueue = val;
+    r->v->enqueue_bytes = n;
+}
+
 static void read_member(struct reading *r, unsigned bit, const char *val, size_t n,
                         enum json_type type)
 {
     if (bit == M_ID) read_id(r, val, n, type);
     if (bit == M_AFTER) read_after(r, val, n, type);
     if (bit == M_ERROR) read_error(r, val, n, type);
+    if (bit == M_WRITES) read_writes(r, val, n, type);
+    if (bit == M_ENQUEUE) read_enqueue(r, val, n, type);
     if (bit == M_RESULT) {
         r->v->result = val;
         r->v->result_bytes = n;
@@ -168,9 +237,9 @@ static void read_verdict(struct reading *r, const char *p, size_t n)
 }
 
 void exec_verdict_parse(const char *p, size_t n, uint64_t total, const struct job *job,
-                        struct arena *a, struct exec_verdict *out)
+                        const struct conf_task *task, struct arena *a, struct exec_verdict *out)
 {
-    struct reading r = {.text = p, .job = job, .arena = a, .v = out};
+    struct reading r = {.text = p, .job = job, .task = task, .arena = a, .v = out};
     enum json_type type = JSON_NULL;
     struct json_err err = {0};
     size_t blank = 0;

@@ -25,6 +25,24 @@ void sql_task_run(struct sql_task *t, struct store *st, const struct policy *p,
                   const struct job *job, const volatile int *stop, struct arena *arena,
                   struct finding *f, bool *pinned);
 
+/* The same for a statement that a program asked for: job->args are that write's own. changed: the
+ * rows it changed; NULL: not asked. false: f says why. Does not judge the rows. */
+bool sql_task_write(struct sql_task *t, struct store *st, const struct policy *p,
+                    const struct job *job, const volatile int *stop, struct arena *arena,
+                    int64_t *changed, struct finding *f, bool *pinned);
+
+/* --- writes: what a program's verdict asks for (write.NAME, enqueue) --- */
+struct writes;
+/* As sql_task_open. */
+enum pawl_rc writes_open(struct store *st, const struct conf *conf, const struct conf_task *t,
+                         struct writes **out, struct pawl_error *e) PAWL_MUST_USE;
+void writes_close(struct writes **w);
+/* On the open transaction: asked->writes in their order, then asked->enqueue; in the form that
+ * exec_reply.c has checked. f: DONE, or why not. *pinned as effect_fn. */
+void writes_run(struct writes *w, struct store *st, const struct policy *p, const struct job *job,
+                const struct finding *asked, const volatile int *stop, struct arena *arena,
+                struct finding *f, bool *pinned);
+
 /* --- exec --- */
 /* One child and its pipes. The owner polls the descriptors and calls exec_child_io. */
 struct exec_child;
@@ -66,6 +84,9 @@ void exec_child_stop(struct exec_child *c, int sig, const char *why, int64_t mon
  * Instants of f are the owner's to set. */
 void exec_child_finish(struct exec_child **c, const struct policy *p, struct arena *arena,
                        struct finding *f);
+/* Serve a child to its end, waiting: for who has nothing else to do. *term: when it becomes
+ * non-zero, the child gets TERM; when it grows, KILL. */
+void exec_child_serve(struct exec_child *c, const struct env *env, const volatile int *term);
 /* KILL the group, wait for the child's death (at most about a second), free: for the way out. */
 void exec_child_kill(struct exec_child **c);
 

@@ -130,7 +130,7 @@ enum pawl_rc sql_task_open(struct store *st, const struct conf *conf, const stru
     struct sql_task *s = calloc(1, sizeof *s);
     enum pawl_rc rc;
 
-    assert(t->kind == HANDLER_SQL && t->sql_n > 0);
+    assert(t->sql_n > 0);
     *out = NULL;
     if (s == NULL) return pawl_fail(e, PAWL_NOMEM, "task %s: prepare", t->name);
     s->conf = t;
@@ -362,30 +362,44 @@ static void judge_rows(struct run *r, const struct policy *p, int64_t changed)
                  by[p->zero_rows].word);
 }
 
+/* Bind, and run all statements. changed: rows of the last one; NULL: they decide nothing. */
+static bool run_all(struct run *r, struct store *st, const struct policy *p,
+                    const volatile int *stop, int64_t *changed, bool *pinned)
+{
+    struct sql_task *t = r->t;
+    const struct env *env = env_real();
+    bool fine;
+
+    *r->f = (struct finding){.exit_code = -1, .signal = -1};
+    *pinned = true;
+    buf_clear(&t->rows);
+    if (!bind_all(r)) return false;
+    store_deadline(st, p->hard_limit_us > 0 ? env->mono_us(env->ctx) + p->hard_limit_us : 0, stop);
+    fine = true;
+    for (size_t i = 0; i < t->st_n && fine; i++) {
+        fine = run_statement(r, st, i, stop, i + 1 == t->st_n ? changed : NULL, pinned);
+    }
+    store_deadline(st, 0, NULL);
+    return fine;
+}
+
+bool sql_task_write(struct sql_task *t, struct store *st, const struct policy *p,
+                    const struct job *job, const volatile int *stop, struct arena *arena,
+                    int64_t *changed, struct finding *f, bool *pinned)
+{
+    struct run r = {.t = t, .job = job, .arena = arena, .f = f};
+
+    return run_all(&r, st, p, stop, changed, pinned);
+}
+
 void sql_task_run(struct sql_task *t, struct store *st, const struct policy *p,
                   const struct job *job, const volatile int *stop, struct arena *arena,
                   struct finding *f, bool *pinned)
 {
     struct run r = {.t = t, .job = job, .arena = arena, .f = f};
-    const struct env *env = env_real();
     int64_t changed = 0;
-    bool fine;
 
-    *f = (struct finding){.exit_code = -1, .signal = -1};
-    *pinned = true;
-    buf_clear(&t->rows);
-    fine = bind_all(&r);
-    if (fine) {
-        int64_t limit_us = p->hard_limit_us;
-        store_deadline(st, limit_us > 0 ? env->mono_us(env->ctx) + limit_us : 0, stop);
-        for (size_t i = 0; i < t->st_n && fine; i++) {
-            const bool asked = i + 1 == t->st_n && p->zero_rows != ZERO_DONE;
-
-            fine = run_statement(&r, st, i, stop, asked ? &changed : NULL, pinned);
-        }
-        store_deadline(st, 0, NULL);
-    }
-    if (!fine) return;
+    if (!run_all(&r, st, p, stop, p->zero_rows != ZERO_DONE ? &changed : NULL, pinned)) return;
     judge_rows(&r, p, changed);
     if (f->outcome != OUT_DONE || !t->st[t->st_n - 1].returns_rows) return;
     f->result = arena_dup(arena, t->rows.data, t->rows.n);

@@ -164,6 +164,14 @@ static uint64_t mix(uint64_t h, const char *s)
     return (h ^ 0x1ff) * 0x100000001b3u; /* the end of a text counts, "" is not NULL's business */
 }
 
+static uint64_t mix_write(uint64_t h, const struct conf_write *w)
+{
+    char expect[24];
+
+    (void)snprintf(expect, sizeof expect, "%" PRId64, w->expect);
+    return mix(mix(mix(h, w->name), w->sql.text), expect);
+}
+
 void conf_fingerprint(const struct conf *conf, char out[FINGERPRINT_BYTES])
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -172,13 +180,16 @@ void conf_fingerprint(const struct conf *conf, char out[FINGERPRINT_BYTES])
     for (size_t i = 0; i < conf->on_connect_n; i++) h = mix(h, conf->on_connect[i]);
     for (size_t i = 0; i < conf->tasks_n; i++) {
         const struct conf_task *t = &conf->tasks[i];
-        if (t->kind == HANDLER_EXEC) continue;
+        if (t->mode == MODE_LEASED) continue;
         buf_clear(&text);
         policy_text(&t->policy, &text);
         h = mix(mix(h, t->name), buf_str(&text));
         h = mix(mix(mix(h, t->plugin), t->symbol), conf_mode_name(t->mode));
         for (size_t j = 0; j < t->sql_n; j++) h = mix(h, t->sql[j].text);
         for (size_t j = 0; j < t->optional_n; j++) h = mix(h, t->optional[j]);
+        h = mix(h, t->exec_text);
+        for (size_t j = 0; j < t->env_n; j++) h = mix(h, t->env[j]);
+        for (size_t j = 0; j < t->writes_n; j++) h = mix_write(h, &t->writes[j]);
     }
     (void)snprintf(out, FINGERPRINT_BYTES, "%016" PRIx64, h);
     buf_free(&text);

@@ -29,6 +29,8 @@ struct runner {
     const struct lane_conf *lane;   /* the one of lanes that is ours */
     struct sql_task **sql;          /* parallel to its tasks; NULL: a C task */
     struct c_task *c;               /* parallel, too */
+    struct writes **writes;         /* parallel, too; NULL: not a program's task */
+    char *child_db;                 /* PAWL_DB of programs: absolute */
     struct c_host *host;
     struct effect *effect;          /* one of these two, by our role */
     struct prepared *prepared;

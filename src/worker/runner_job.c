@@ -20,6 +20,7 @@
  * the time to return. */
 #define SQL_OVERRUN_US (5 * INT64_C(1000000))
 #define C_OVERRUN_US (INT64_C(100000))
+#define START_AGAIN_US (INT64_C(1000000)) /* when the machine lacks something for a program */
 
 static size_t index_of(const struct runner *r, const struct lane_task *t)
 {
@@ -80,12 +81,59 @@ static void effect_job(void *ctx, struct store *st, const struct lane_task *t,
 
 /* --- prepared mode: prepare and apply have the hard limit each --- */
 
+/* A program whose verdict may ask for writes runs to its end here, under its own limits. */
+static void run_program(struct runner *r, const struct lane_task *t, const struct job *job,
+                        void **plan, struct arena *arena, struct finding *f)
+{
+    struct finding *left = arena_alloc(arena, sizeof *left); /* for the transaction */
+    struct exec_child *child = NULL;
+    struct pawl_error e = {0};
+    const struct exec_start s = {.conf = r->o->conf, .task = r->lane->tasks[index_of(r, t)],
+                                 .policy = &t->policy, .job = job, .worker = r->o->worker,
+                                 .db = r->child_db, .mono_now_us = runner_mono(r),
+                                 .wall_now_us = r->env->wall_us(r->env->ctx)};
+
+    if (left == NULL || exec_child_start(&s, &child, &e) != PAWL_OK) {
+        if (left == NULL) (void)pawl_fail(&e, PAWL_NOMEM, "out of memory");
+        exec_not_runnable(&e, arena, f);
+        if (!exec_start_again(&e)) return;
+        f->outcome = OUT_SNOOZE; /* the machine's doing: the job pays nothing */
+        f->retry_after_us = START_AGAIN_US;
+        return;
+    }
+    exec_child_serve(child, r->env, &runner_flags.now);
+    exec_child_finish(&child, &t->policy, arena, f);
+    *left = *f;
+    *plan = left;
+}
+
+static void apply_program(struct runner *r, struct store *st, const struct lane_task *t,
+                          const struct job *job, const struct finding *plan, struct arena *arena,
+                          struct finding *f, bool *pinned)
+{
+    arm(r, t, SQL_OVERRUN_US);
+    writes_run(r->writes[index_of(r, t)], st, &t->policy, job, plan, &runner_flags.now, arena, f,
+               pinned);
+    disarm();
+    f->result = f->outcome == OUT_DONE ? plan->result : NULL;
+    f->result_bytes = f->outcome == OUT_DONE ? plan->result_bytes : 0;
+}
+
+static bool is_program(const struct runner *r, const struct lane_task *t)
+{
+    return r->writes[index_of(r, t)] != NULL;
+}
+
 static void prepare_job(void *ctx, struct store *st, const struct lane_task *t,
                         const struct job *job, void **plan, struct arena *arena, struct finding *f)
 {
     struct runner *r = ctx;
 
     (void)st;
+    if (is_program(r, t)) {
+        run_program(r, t, job, plan, arena, f);
+        return;
+    }
     arm(r, t, C_OVERRUN_US);
     c_prepare(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f);
     returned(r, t, job);
@@ -97,7 +145,10 @@ static void apply_job(void *ctx, struct store *st, const struct lane_task *t,
 {
     struct runner *r = ctx;
 
-    (void)st;
+    if (is_program(r, t)) {
+        apply_program(r, st, t, job, plan, arena, f, pinned);
+        return;
+    }
     arm(r, t, C_OVERRUN_US);
     c_apply(r->host, &r->c[index_of(r, t)], t, job, plan, arena, f, pinned);
     returned(r, t, job);
@@ -107,6 +158,7 @@ static void drop_job(void *ctx, const struct lane_task *t, const struct job *job
 {
     struct runner *r = ctx;
 
+    if (is_program(r, t)) return; /* its plan is the arena's */
     arm(r, t, C_OVERRUN_US);
     c_drop(r->host, &r->c[index_of(r, t)], t, job, plan);
     returned(r, t, job);
@@ -128,10 +180,15 @@ static enum pawl_rc open_tasks(struct runner *r, const struct pawl_handler *cons
 
     r->sql = calloc(l->lane.tasks_n + 1, sizeof *r->sql);
     r->c = calloc(l->lane.tasks_n + 1, sizeof *r->c);
-    if (r->sql == NULL || r->c == NULL) return pawl_fail(e, PAWL_NOMEM, "runner");
+    r->writes = calloc(l->lane.tasks_n + 1, sizeof *r->writes);
+    r->child_db = worker_child_url(r->o->url);
+    if (r->sql == NULL || r->c == NULL || r->writes == NULL || r->child_db == NULL) {
+        return pawl_fail(e, PAWL_NOMEM, "runner");
+    }
     for (size_t i = 0; i < l->lane.tasks_n && rc == PAWL_OK; i++) {
         const struct conf_task *t = l->tasks[i];
         if (t->kind == HANDLER_SQL) rc = sql_task_open(r->st, conf, t, &r->sql[i], e);
+        else if (t->kind == HANDLER_EXEC) rc = writes_open(r->st, conf, t, &r->writes[i], e);
         else r->c[i].handler = plugins[t - conf->tasks];
     }
     return rc;
@@ -183,7 +240,12 @@ void runner_jobs_close(struct runner *r)
     effect_free(&r->effect);
     prepared_free(&r->prepared);
     c_host_free(&r->host);
-    for (size_t i = 0; r->sql != NULL && i < r->lane->lane.tasks_n; i++) sql_task_close(&r->sql[i]);
+    for (size_t i = 0; r->writes != NULL && i < r->lane->lane.tasks_n; i++) {
+        sql_task_close(&r->sql[i]);
+        writes_close(&r->writes[i]);
+    }
+    free(r->writes);
+    free(r->child_db);
     free(r->sql);
     free(r->c);
     lanes_free(&r->lanes);

@@ -50,7 +50,7 @@ static enum pawl_rc descriptors_setup(const struct sup *s, struct pawl_error *e)
 }
 
 /* The store's URL as a child, which starts elsewhere, can use it. */
-static char *absolute_url(const char *url)
+char *worker_child_url(const char *url)
 {
     static const char scheme[] = "sqlite:";
     const char *path = strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : url;
@@ -190,7 +190,7 @@ static enum pawl_rc setup(struct sup *s, struct buf *drift, struct pawl_error *e
     s->env = store_env(s->st); /* what is due, and when, is told by the store's clock */
     if ((rc = declare(s, drift, e)) != PAWL_OK) return rc;
     if ((rc = slots_setup(s, e)) != PAWL_OK) return rc;
-    if ((s->child_db = absolute_url(o->url)) == NULL) return pawl_fail(e, PAWL_NOMEM, "start");
+    if ((s->child_db = worker_child_url(o->url)) == NULL) return pawl_fail(e, PAWL_NOMEM, "start");
     if ((s->ep = epoll_create1(EPOLL_CLOEXEC)) < 0) return pawl_fail_errno(e, errno, "epoll");
     if ((rc = watch(s, s->sig_fd, TAG_SIGNAL, e)) != PAWL_OK) return rc;
     if ((rc = watch(s, store_wake_fd(s->st), TAG_WAKE, e)) != PAWL_OK) return rc;

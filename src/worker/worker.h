@@ -49,4 +49,8 @@ enum { RUNNER_CTL_FD = 0, RUNNER_SIDE_FD = 3 }; /* descriptors that the supervis
  * read it | store errors */
 enum pawl_rc runner_run(const struct runner_opts *o, struct pawl_error *e) PAWL_MUST_USE;
 
+/* The store's URL as programs get it: absolute, since they have a directory of their own. The
+ * caller's; NULL: out of memory. */
+char *worker_child_url(const char *url);
+
 #endif

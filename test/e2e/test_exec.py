@@ -94,10 +94,10 @@ class ExecTest(PawlTest):
         self.assertEqual(job["error"], "no such order")
 
     def test_words_of_a_later_version_are_refused_by_name(self):
-        job = self.run_one("echo '{\"done\":{\"writes\":[{\"do\":\"x\"}]}}' >&3; exit 65")
+        job = self.run_one("echo '{\"done\":{\"step\":[{\"do\":\"x\"}]}}' >&3; exit 65")
         self.assertEqual(job["state"], "dead", job)
         self.assertIn("protocol: ", job["error"])
-        self.assertIn('"writes" in a verdict is not in this version', job["error"])
+        self.assertIn('"step" in a verdict is not in this version', job["error"])
 
     def test_result_over_the_limit_is_a_permanent_failure_that_says_so(self):
         job = self.run_one("{ printf '{\"done\":{\"result\":\"'; head -c 262143 /dev/zero |"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bulk_line.c - the envelope of --bulk, read strictly: every member known, none twice. */
+/* request.c - a request as JSON, read strictly: every member known, none twice. */
 #include <string.h>
 
+#include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/bulk_line.h"
-#include "cli/cli.h"
 #include "core/limits.h"
+#include "core/request.h"
+#include "core/rules.h"
 
 enum member { M_TASK, M_ARGS, M_KEY, M_SOURCE, M_QUEUE, M_PRIORITY, M_RUN_AT, M_EXPIRES_AT, M_IN,
               M_MAX_RETRIES, M_ENTITY, M_VERSION, M_HEADERS, M_N };
@@ -48,8 +49,8 @@ static enum pawl_rc get_int(const struct value *v, enum member m, int64_t min, i
                      (long long)max);
 }
 
-static enum pawl_rc get_when(const struct value *v, enum member m, struct arena *a, int64_t *out,
-                             struct pawl_error *e)
+static enum pawl_rc get_when(const struct value *v, enum member m, int64_t now_us, struct arena *a,
+                             int64_t *out, struct pawl_error *e)
 {
     const char *s = NULL, *why = NULL;
     enum pawl_rc rc = get_text(v, m, a, &s, e);
@@ -57,7 +58,7 @@ static enum pawl_rc get_when(const struct value *v, enum member m, struct arena 
     if (m == M_IN) {
         if (!text_duration_us(s, out))
             return pawl_fail(e, PAWL_BADDATA, "in '%.40s': must be a duration such as 10s", s);
-        *out += cli_now_us();
+        *out += now_us;
         return PAWL_OK;
     }
     if (!text_instant_us(s, out, &why))
@@ -74,7 +75,7 @@ static enum pawl_rc get_raw(const struct value *v, struct arena *a, const char *
     return *out ? PAWL_OK : pawl_fail(e, PAWL_NOMEM, "out of memory");
 }
 
-static enum pawl_rc take(enum member m, const struct value *v, struct arena *a,
+static enum pawl_rc take(enum member m, const struct value *v, int64_t now_us, struct arena *a,
                          struct pawl_request *r, struct pawl_error *e)
 {
     int64_t i = 0;
@@ -108,8 +109,8 @@ static enum pawl_rc take(enum member m, const struct value *v, struct arena *a,
         r->has_version = rc == PAWL_OK;
         return rc;
     case M_RUN_AT:
-    case M_IN: return get_when(v, m, a, &r->run_at_us, e);
-    case M_EXPIRES_AT: return get_when(v, m, a, &r->expires_at_us, e);
+    case M_IN: return get_when(v, m, now_us, a, &r->run_at_us, e);
+    case M_EXPIRES_AT: return get_when(v, m, now_us, a, &r->expires_at_us, e);
     case M_N: break;
     }
     return pawl_fail(e, PAWL_BUG, "member %d", (int)m);
@@ -133,8 +134,8 @@ static enum pawl_rc name_find(const char *raw, size_t n, int *m, struct pawl_err
     return rc;
 }
 
-enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a, struct pawl_request *r,
-                             struct pawl_error *e)
+enum pawl_rc request_parse(const char *s, size_t n, int64_t now_us, struct arena *a,
+                           struct pawl_request *r, struct pawl_error *e)
 {
     enum json_type type = JSON_NULL;
     struct json_err je = {0, NULL};
@@ -156,7 +157,7 @@ enum pawl_rc bulk_line_parse(const char *s, size_t n, struct arena *a, struct pa
         if (seen & 1u << m)
             return pawl_fail(e, PAWL_BADDATA, "member '%s' is there twice", member_names[m]);
         seen |= 1u << m;
-        if ((rc = take((enum member)m, &v, a, r, e)) != PAWL_OK) return rc;
+        if ((rc = take((enum member)m, &v, now_us, a, r, e)) != PAWL_OK) return rc;
     }
     if (!r->task) return pawl_fail(e, PAWL_BADDATA, "task is missing");
     if ((seen & 1u << M_RUN_AT) && (seen & 1u << M_IN))
