@@ -140,25 +140,25 @@ enum pawl_rc db_choose(struct db *db, const struct lane *lane, size_t want, bool
                        .a = arena,
                        .info = info,
                        .now_us = db->env->wall_us(db->env->ctx),
-                       .start_us = db->env->mono_us(db->env->ctx)};
-    const bool behind = claim_goes_on(db);
+                       .start_us = db->env->mono_us(db->env->ctx),
+                       .low = claim_begins_low(db)};
     struct db_task_state *tasks = NULL;
     enum pawl_rc rc;
 
+    assert(!db->look.took); /* a rollback would bring back what this look sees gone */
     *n = 0;
     memset(info, 0, sizeof *info);
     if (want == 0 || lane == NULL)
         return PAWL_OK;
-    if ((rc = claim_ask_ahead(&c, behind, e)) != PAWL_OK ||
+    if ((rc = claim_ask_ahead(&c, e)) != PAWL_OK ||
         (rc = look_at_tasks(db, lane, arena, &tasks, e)) != PAWL_OK)
         return rc;
     c.tasks = tasks;
     if ((rc = suspects(&c, alone, jobs, n, e)) != PAWL_OK)
         return rc;
-    if (!info->suspect_waiting && behind && (rc = claim_from_behind(&c, jobs, n, e)) != PAWL_OK)
+    if (!info->suspect_waiting && (rc = claim_in_order(&c, jobs, n, e)) != PAWL_OK)
         return rc;
-    if (!info->suspect_waiting && *n < want && (rc = claim_in_order(&c, jobs, n, e)) != PAWL_OK)
-        return rc;
+    db->look.took = *n > 0;
     for (size_t i = 0, bytes = 0; i < *n; i++) {
         if (bytes > BATCH_BYTES_MAX) { /* the rest was only chosen: it stays where it is */
             *n = i;

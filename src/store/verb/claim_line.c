@@ -3,7 +3,7 @@
  *
  * Keeps: the cost depends on the worker's own tasks and their non-empty queues, never on the
  *        backlog nor on jobs of tasks that this worker does not run: every step is a seek in the
- *        primary key (task, queue, rank, run_at, id).
+ *        primary key (task, queue, rank, run_at, id). Rows that are gone: see claim_low.c.
  * How:   each (task, queue) with work is a line, read in chunks from its best due level downwards;
  *        the lines are merged.
  */
@@ -48,39 +48,35 @@ static int64_t task_of(const struct choice *c, const struct line *l)
     return c->lane->tasks[l->task_i].id;
 }
 
-/* The best level of (task, queue) behind l->rank that has something due; notes the next due time of
- * those that have not. */
-static enum pawl_rc next_level(const struct choice *c, struct line *l, bool *found,
-                               struct pawl_error *e)
+/* Where the reading of a level begins. While looks are cheap, at its very beginning: that is asked
+ * ahead. */
+static void begin_at(const struct choice *c, struct line *l, const struct first *f)
 {
-    struct query *q = NULL;
-    int64_t after = l->rank;
-    enum pawl_rc rc;
+    const bool known = c->low || (c->db->engine->locks && c->db->look.dear);
 
-    *found = false;
-    for (int i = 0; i <= 2 * LIMIT_PRIORITY; i++) {
-        bool row = false;
+    l->rank = f->at.rank;
+    l->run_at_us = known ? f->from.run_at_us : INT64_MIN;
+    l->id = known ? f->from.id : INT64_MIN;
+}
 
-        if ((rc = db_q(c->db, Q_LEVEL, &q, e)) != PAWL_OK)
+/* The level that f is in, if it is due, or else the best one behind it of its queue that has
+ * something due; notes the next due time of those that have not. */
+static enum pawl_rc due_level(const struct choice *c, struct line *l, struct first *f,
+                              struct pawl_error *e)
+{
+    enum pawl_rc rc = PAWL_OK;
+
+    while (f->found && f->at.run_at_us > c->now_us) {
+        if (c->info->next_due_us == 0 || f->at.run_at_us < c->info->next_due_us)
+            c->info->next_due_us = f->at.run_at_us;
+        const struct spot behind = { l->queue_id, f->at.rank, INT64_MAX, INT64_MAX };
+
+        if ((rc = claim_first(c, task_of(c, l), behind, true, f, e)) != PAWL_OK)
             return rc;
-        q_int(q, 1, task_of(c, l));
-        q_int(q, 2, l->queue_id);
-        q_int(q, 3, after);
-        if ((rc = db_row(c->db, q, &row, e)) != PAWL_OK || !row)
-            return rc;
-        const int64_t rank = q_i64(q, 0), run_at = q_i64(q, 1);
-        q_reset(q);
-        if (run_at <= c->now_us) {
-            l->rank = rank;
-            l->run_at_us = l->id = INT64_MIN;
-            *found = true;
-            return PAWL_OK;
-        }
-        if (c->info->next_due_us == 0 || run_at < c->info->next_due_us)
-            c->info->next_due_us = run_at;
-        after = rank;
     }
-    return PAWL_OK;
+    if (f->found)
+        begin_at(c, l, f);
+    return rc;
 }
 
 void claim_read_counters(struct query *q, int col, struct counters *n)
@@ -145,28 +141,29 @@ enum pawl_rc claim_read_chunk(const struct choice *c, struct line *l, size_t chu
 /* What comes next in a line: more of its level, or its next level. n == 0: it is empty. */
 static enum pawl_rc refill(const struct choice *c, struct line *l, struct pawl_error *e)
 {
-    bool found = true;
+    struct first f = { .found = true };
     enum pawl_rc rc = claim_read_chunk(c, l, c->chunk, e);
 
-    while (rc == PAWL_OK && l->n == 0 && found) {
-        rc = next_level(c, l, &found, e);
-        if (rc == PAWL_OK && found)
+    while (rc == PAWL_OK && l->n == 0 && f.found) {
+        const struct spot behind = { l->queue_id, l->rank, INT64_MAX, INT64_MAX };
+
+        if ((rc = claim_first(c, task_of(c, l), behind, true, &f, e)) == PAWL_OK &&
+            (rc = due_level(c, l, &f, e)) == PAWL_OK && f.found)
             rc = claim_read_chunk(c, l, c->chunk, e);
     }
     return rc;
 }
 
-static enum pawl_rc add_line(struct choice *c, int32_t task_i, int64_t queue_id,
+static enum pawl_rc add_line(struct choice *c, int32_t task_i, struct first *f,
                              struct pawl_error *e)
 {
-    struct line l = { .task_i = task_i, .queue_id = queue_id, .rank = -LIMIT_PRIORITY - 1 };
+    struct line l = { .task_i = task_i, .queue_id = f->at.queue_id };
     struct lines *ls = &c->ls;
-    bool found = false;
     enum pawl_rc rc;
 
-    if ((rc = claim_open_queue(c, queue_id, &l.queue, e)) != PAWL_OK || l.queue == NULL)
+    if ((rc = claim_open_queue(c, l.queue_id, &l.queue, e)) != PAWL_OK || l.queue == NULL)
         return rc;
-    if ((rc = next_level(c, &l, &found, e)) != PAWL_OK || !found || ls->n == LINES_MAX)
+    if ((rc = due_level(c, &l, f, e)) != PAWL_OK || !f->found || ls->n == LINES_MAX)
         return rc;
     if (ls->n == ls->room) {
         const size_t room = ls->room == 0 ? 16 : ls->room * 2;
@@ -186,26 +183,20 @@ static enum pawl_rc add_line(struct choice *c, int32_t task_i, int64_t queue_id,
 /* Every line of the lane that has something due. */
 static enum pawl_rc find_lines(struct choice *c, struct pawl_error *e)
 {
-    struct query *q = NULL;
     enum pawl_rc rc;
 
     for (size_t t = 0; t < c->lane->tasks_n; t++) {
-        int64_t queue_id = 0;
-        bool row = true;
+        struct spot behind = { INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
 
         while (claim_is_open(&c->tasks[t])) { /* a loose scan: one seek per queue with its jobs */
-            if ((rc = db_q(c->db, Q_NEXT_QUEUE, &q, e)) != PAWL_OK)
+            struct first f;
+
+            if ((rc = claim_first(c, c->lane->tasks[t].id, behind, false, &f, e)) != PAWL_OK)
                 return rc;
-            q_int(q, 1, c->lane->tasks[t].id);
-            q_int(q, 2, queue_id);
-            if ((rc = db_row(c->db, q, &row, e)) != PAWL_OK)
-                return rc;
-            const bool none = !row || q_is_null(q, 0);
-            queue_id = none ? 0 : q_i64(q, 0);
-            q_reset(q);
-            if (none)
+            if (!f.found)
                 break;
-            if ((rc = add_line(c, (int32_t)t, queue_id, e)) != PAWL_OK)
+            behind = (struct spot){ f.at.queue_id, INT64_MAX, INT64_MAX, INT64_MAX };
+            if ((rc = add_line(c, (int32_t)t, &f, e)) != PAWL_OK)
                 return rc;
         }
     }
@@ -276,6 +267,6 @@ enum pawl_rc claim_in_order(struct choice *c, struct job *jobs, size_t *n, struc
     if (rc == PAWL_OK)
         rc = merge(c, jobs, n, e);
     if (rc == PAWL_OK)
-        claim_note_look(c, *n == c->want);
+        claim_note_look(c, *n);
     return rc;
 }

@@ -112,15 +112,22 @@ struct db_engine {
                          struct pawl_error *);
 };
 
-/* Where the last choice found its jobs, if it was in one place only (else task_id is 0), and the
- * last of them. Until until_us the next choice may go on behind it. */
-enum { DB_LOOKS = 4 };
-struct db_line {
-    int64_t task_id, queue_id, rank, run_at_us, id;
-    int64_t until_us;          /* monotonic */
+/* What choosing remembers (claim_low.c). A low-water mark: of this line nothing is left up to this
+ * time and id, as it was seen. */
+enum { DB_LOOKS = 4, DB_LOWS = 64 };
+struct db_low { int64_t task_id, queue_id, rank, run_at_us, id; };
+struct db_look {
+    int64_t task_id, queue_id, rank; /* where the last one found all of its jobs, else task_id 0 */
+    int64_t until_us;          /* monotonic: so long it may begin at the marks */
+    int64_t full_at_us;        /* monotonic: the last one at everything */
+    int64_t slack_us;          /* how much earlier than now an empty line's mark is */
+    int64_t taken;             /* jobs, since then */
     int64_t took_us[DB_LOOKS]; /* looking at all there is, the last times */
     int64_t cheapest_us;       /* of all looks */
     unsigned looks;
+    bool dear;
+    bool took;                 /* jobs, in the transaction that is open */
+    struct db_low low[DB_LOWS]; size_t low_n, low_next;
 };
 
 struct db {
@@ -131,7 +138,7 @@ struct db {
     struct side side;
     bool in_tx;
     int64_t begun_us; /* monotonic: since when the transaction is open */
-    struct db_line line;
+    struct db_look look;
     bool one_by_one;           /* a fence did not hold: find out which */
     int64_t commit_us, job_ns; /* what an effect batch's commit takes, and each job; learnt */
     /* the effect transaction */
@@ -146,6 +153,7 @@ struct db {
     uint8_t batch_lease[16];
     struct db_done *later; size_t later_n; /* successes of a plain batch, written at its commit */
     int64_t judge_at_us;       /* boot time before which nobody is judged by his beat */
+    int64_t rows_at_us;        /* monotonic: before that, what runs is not read for its workers */
     struct log_gate reap_gate;
 };
 
@@ -183,19 +191,15 @@ static inline enum pawl_rc db_ready(struct db *db, struct pawl_error *e)
 }
 static inline enum pawl_rc PAWL_MUST_USE db_begin(struct db *db, struct pawl_error *e)
 {
+    db->look.took = false;
     return db->engine->begin(db, e);
 }
 static inline enum pawl_rc PAWL_MUST_USE db_commit(struct db *db, struct pawl_error *e)
 {
-    const enum pawl_rc rc = db->engine->commit(db, e);
-
-    if (rc != PAWL_OK)
-        db->line.until_us = 0;
-    return rc;
+    return db->engine->commit(db, e);
 }
 static inline void db_rollback(struct db *db)
 {
-    db->line.until_us = 0; /* what was taken is there again */
     db->engine->rollback(db);
 }
 static inline void db_leave(struct db *db) { db->engine->leave(db); }

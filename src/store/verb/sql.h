@@ -60,6 +60,9 @@
     X(NEWEST, "SELECT max(id + 0) FROM pawl_x_job WHERE root_id = ?1")                            \
     X(STATE, "SELECT state, result FROM pawl_jobs WHERE id = ?1")                                 \
     /* choosing */                                                                                \
+    X(FIRST, "SELECT queue_id, rank, run_at_us, id FROM pawl_x_ready WHERE task_id = ?1"          \
+             " AND (queue_id, rank, run_at_us, id) > (?2, ?3, ?4, ?5) AND " DB_SANE               \
+             " ORDER BY queue_id, rank, run_at_us, id LIMIT 1")                                   \
     X(NEXT_QUEUE, "SELECT min(queue_id) FROM pawl_x_ready WHERE task_id = ?1 AND queue_id > ?2")  \
     X(LEVEL, "SELECT rank, run_at_us, id FROM pawl_x_ready WHERE task_id = ?1 AND queue_id = ?2"  \
              " AND rank > ?3 AND " DB_SANE " ORDER BY rank, run_at_us, id LIMIT 1")               \
@@ -144,7 +147,7 @@
     X(DEAD_TAKE, "DELETE FROM pawl_x_dead WHERE job_id = ?1"                                      \
                  " RETURNING error, worker, " DB_COUNTERS ", replayed_as")                        \
     /* recovery */                                                                                \
-    X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running WHERE ?1 > 0")                         \
+    X(WORKERS, "SELECT DISTINCT worker FROM pawl_x_running WHERE ?1 > 0 AND ?2 = 1")              \
     X(ROWS_OF, DB_ROWS_OF)                                                                        \
     X(ROWS_OF_DEAD, DB_ROWS_OF)                                                                   \
     X(BLAME_PUT, "INSERT INTO pawl_x_blame (nonce, read_at_us) VALUES (?1, ?2)"                   \
