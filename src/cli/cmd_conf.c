@@ -29,6 +29,9 @@ static void show_task(struct cli *c, const struct conf_task *t)
         cli_safe(&c->out, t->kind == HANDLER_C ? t->c_text : t->exec_text, 60);
     }
     if (t->kind == HANDLER_C) buf_printf(&c->out, ", %s mode", conf_mode_name(t->mode));
+    for (size_t i = 0; i < t->writes_n; i++) {
+        buf_printf(&c->out, "%s%s", i == 0 ? ", writes " : " ", t->writes[i].name);
+    }
     buf_putc(&c->out, '\n');
 }
 

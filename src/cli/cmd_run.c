@@ -119,32 +119,27 @@ static int run_sql(struct cli *c, const struct conf_task *t, const struct job *j
 
 /* What the program asked for, in a transaction: its result counts only with it. */
 static int run_writes(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
-                      struct finding *f)
+                      struct store *st, struct writes *writes, struct finding *f)
 {
     struct pawl_error e = {.rc = PAWL_OK};
     struct finding w = {.outcome = OUT_DONE};
-    struct writes *writes = NULL;
-    struct store *st = NULL;
     bool pinned = true, fine;
-    int x = run_open_store(c, &st);
 
-    if (x != 0) return x;
-    if (writes_open(st, c->conf, t, &writes, &e) != PAWL_OK
-        || store_scratch_begin(st, &e) != PAWL_OK) {
-        x = cli_fail(c, &e);
-    } else {
-        writes_run(writes, st, &t->policy, job, f, NULL, &c->arena, &w, &pinned);
-        fine = w.outcome == OUT_DONE;
-        if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) x = cli_fail(c, &e);
-        if (!fine) *f = w;
-    }
-    writes_close(&writes);
-    store_close(&st);
-    return x;
+    if (store_scratch_begin(st, &e) != PAWL_OK) return cli_fail(c, &e);
+    writes_run(writes, st, &t->policy, job, f, NULL, &c->arena, &w, &pinned);
+    fine = w.outcome == OUT_DONE;
+    if (store_scratch_end(st, fine && !dry, &e) != PAWL_OK && fine) return cli_fail(c, &e);
+    if (fine) return 0;
+    f->outcome = w.outcome;
+    f->error = w.error;
+    f->error_bytes = w.error_bytes;
+    f->result = NULL;
+    f->result_bytes = 0;
+    return 0;
 }
 
-static int run_exec(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
-                    struct finding *f)
+static int run_program(struct cli *c, const struct conf_task *t, const struct job *job,
+                       struct finding *f)
 {
     const struct env *env = env_real();
     struct exec_child *child = NULL;
@@ -162,13 +157,31 @@ static int run_exec(struct cli *c, const struct conf_task *t, const struct job *
     if (exec_child_start(&s, &child, &e) == PAWL_OK) {
         exec_child_serve(child, env, &interrupts);
         exec_child_finish(&child, &t->policy, &c->arena, f);
-        if (f->outcome == OUT_DONE && t->enqueues) return run_writes(c, t, job, dry, f);
     } else if (exec_start_again(&e)) {
         return cli_fail(c, &e);
     } else {
         exec_not_runnable(&e, &c->arena, f);
     }
     return 0;
+}
+
+/* What it may ask for has to compile before it is started. */
+static int run_exec(struct cli *c, const struct conf_task *t, const struct job *job, bool dry,
+                    struct finding *f)
+{
+    struct pawl_error e = {.rc = PAWL_OK};
+    struct writes *writes = NULL;
+    struct store *st = NULL;
+    int x;
+
+    if (!t->enqueues) return run_program(c, t, job, f);
+    if ((x = run_open_store(c, &st)) != 0) return x;
+    if (writes_open(st, c->conf, t, &writes, &e) != PAWL_OK) x = cli_fail(c, &e);
+    if (x == 0) x = run_program(c, t, job, f);
+    if (x == 0 && f->outcome == OUT_DONE) x = run_writes(c, t, job, dry, st, writes, f);
+    writes_close(&writes);
+    store_close(&st);
+    return x;
 }
 
 /* --- the answer --- */

@@ -273,7 +273,14 @@ static void take_states(struct prepared *p, size_t n)
         if (p->state[k] == GIVEN_SETTLED) {
             leased_put_away(p->leased, s);
         } else if (p->state[k] == GIVEN_OVER) {
+            const struct finding was = s->found; /* how the program ended that asked for it */
+
             s->found = p->found[k];
+            s->found.exit_code = was.exit_code;
+            s->found.signal = was.signal;
+            s->found.max_rss_kib = was.max_rss_kib;
+            s->found.out_tail = was.out_tail;
+            s->found.err_tail = was.err_tail;
             s->found.started_at_us = started_at_us;
             s->found.error = arena_dup(&s->arena, p->found[k].error, p->found[k].error_bytes);
             s->found.result = NULL;

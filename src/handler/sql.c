@@ -159,6 +159,7 @@ void sql_task_close(struct sql_task **tp)
 /* --- one job --- */
 
 struct run {
+    bool write;               /* a write's: one statement, and args of its own */
     struct sql_task *t;
     const struct job *job;
     struct arena *arena;
@@ -233,8 +234,10 @@ static bool bind_member(struct run *r, const struct param *p, struct sql_value *
 
     if (found < 0) return refuse(r, OUT_PERMANENT, "args hold \"%s\" twice", p->name);
     if (found == 0 && !p->optional) {
-        return refuse(r, OUT_PERMANENT, "args lack \"%s\", which the task needs (it is not listed "
-                      "in optional)", p->name);
+        return r->write ? refuse(r, OUT_PERMANENT, "its args lack \"%s\" (null is allowed)",
+                                 p->name)
+                        : refuse(r, OUT_PERMANENT, "args lack \"%s\", which the task needs (it is"
+                                 " not listed in optional)", p->name);
     }
     if (found == 0 || type == JSON_NULL) return true; /* NULL */
     if (type == JSON_NUMBER) return bind_number(r, p->name, at, len, v);
@@ -387,7 +390,7 @@ bool sql_task_write(struct sql_task *t, struct store *st, const struct policy *p
                     const struct job *job, const volatile int *stop, struct arena *arena,
                     int64_t *changed, struct finding *f, bool *pinned)
 {
-    struct run r = {.t = t, .job = job, .arena = arena, .f = f};
+    struct run r = {.write = true, .t = t, .job = job, .arena = arena, .f = f};
 
     return run_all(&r, st, p, stop, changed, pinned);
 }

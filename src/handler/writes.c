@@ -7,17 +7,20 @@
  */
 #include "base/err.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "core/limits.h"
 #include "core/request.h"
 #include "handler/handler.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct write {
     struct conf_task task;     /* one statement, named as errors should name it */
+    char name[160];
     const struct conf_write *conf;
     struct sql_task *sql;
 };
@@ -36,7 +39,8 @@ enum pawl_rc writes_open(struct store *st, const struct conf *conf, const struct
         struct write *one = &w->all[w->n];
 
         one->conf = &t->writes[w->n];
-        one->task = (struct conf_task){.name = t->name, .kind = HANDLER_SQL,
+        (void)snprintf(one->name, sizeof one->name, "%s, write.%s", t->name, one->conf->name);
+        one->task = (struct conf_task){.name = one->name, .kind = HANDLER_SQL,
                                        .sql = &t->writes[w->n].sql, .sql_n = 1};
         rc = sql_task_open(st, conf, &one->task, &one->sql, e);
     }
@@ -82,6 +86,28 @@ static struct finding judged(enum outcome outcome)
     return (struct finding){.outcome = outcome, .exit_code = -1, .signal = -1};
 }
 
+/* A write is one statement: which one it was says nothing. */
+static const char *plain(const char *why)
+{
+    static const char first[] = "statement 1: ";
+
+    if (why == NULL) return "out of memory";
+    return strncmp(why, first, sizeof first - 1) == 0 ? why + sizeof first - 1 : why;
+}
+
+static bool not_declared(const struct writes *w, struct finding *f, struct arena *arena, size_t i,
+                         const char *called)
+{
+    const char *names[LIMIT_STATEMENTS];
+    int near;
+
+    for (size_t k = 0; k < w->n; k++) names[k] = w->all[k].conf->name;
+    near = text_nearest(called, names, w->n);
+    return fail(f, arena, "write", i, called, "the task declares no write.%.64s%s%.64s%s", called,
+                near >= 0 ? "; the nearest is '" : "", near >= 0 ? names[near] : "",
+                near >= 0 ? "'" : "");
+}
+
 static struct write *find(struct writes *w, const char *name)
 {
     for (size_t i = 0; i < w->n; i++) {
@@ -109,9 +135,7 @@ static bool run_one(struct writes *w, struct store *st, const struct policy *p,
     if (one == NULL) {
         *f = judged(OUT_PERMANENT);
         *pinned = true;
-        if (called != NULL) {
-            return fail(f, arena, "write", i, called, "the task declares no write.%.64s", called);
-        }
+        if (called != NULL) return not_declared(w, f, arena, i, called);
         *f = judged(OUT_TRANSIENT);
         *pinned = false;
         return fail(f, arena, "write", i, NULL, "out of memory");
@@ -124,8 +148,7 @@ static bool run_one(struct writes *w, struct store *st, const struct policy *p,
     }
     if (!sql_task_write(one->sql, st, p, &mine, stop, arena,
                         one->conf->expect >= 0 ? &changed : NULL, f, pinned)) {
-        return fail(f, arena, "write", i, called, "%s",
-                    f->error != NULL ? f->error : "out of memory");
+        return fail(f, arena, "write", i, called, "%s", plain(f->error));
     }
     if (one->conf->expect < 0 || changed == one->conf->expect) return true;
     f->outcome = OUT_PERMANENT;

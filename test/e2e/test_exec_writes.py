@@ -2,6 +2,7 @@
 """test_exec_writes.py - programs whose verdict asks for writes and jobs: what they ask for commits
 with their acknowledgement, once, or not at all."""
 import os
+import re
 import signal
 import unittest
 
@@ -95,21 +96,32 @@ class Writes(Base):
         job = self.writes(BOTH[0], '{"do":"drop","args":{}}')
         self.assertEqual((job["state"], job["dead_class"]), ("dead", "permanent"), job)
         self.assertEqual(job["error"], "write 2 (drop): the task declares no write.drop")
+        job = self.writes('{"do":"taek"}')
+        self.assertEqual(job["error"], "write 1 (taek): the task declares no write.taek; the"
+                         " nearest is 'take'")
         self.nothing()
 
     def test_argument_that_is_missing_is_named(self):
         job = self.writes(BOTH[0], '{"do":"take","args":{"sku":"a"}}')
         self.assertEqual((job["state"], job["dead_class"]), ("dead", "permanent"), job)
-        self.assertIn('write 2 (take): args lack "n"', job["error"])
+        self.assertIn('write 2 (take): its args lack "n" (null is allowed)', job["error"])
         job = self.writes('{"do":"take"}')
-        self.assertIn('write 1 (take): args lack "n"', job["error"])
+        self.assertIn('write 1 (take): its args lack "n"', job["error"])
         self.nothing()
 
     def test_constraint_is_permanent_and_undoes_all(self):
         job = self.writes(BOTH[0], '{"do":"lower","args":{"sku":"a"}}')
         self.assertEqual((job["state"], job["dead_class"]), ("dead", "permanent"), job)
-        self.assertIn("write 2 (lower): statement 1: ", job["error"])
+        self.assertIn("write 2 (lower): ", job["error"])
+        self.assertNotIn("statement", job["error"])
         self.nothing()
+
+    def test_evidence_of_the_program_is_kept_when_its_writes_are_refused(self):
+        job = self.writes('{"do":"take","args":{"sku":"b","n":2}}', end="echo out; echo err >&2")
+        attempt = job["attempts"][0]
+        self.assertEqual((attempt["exit_code"], attempt["stdout_tail"], attempt["stderr_tail"]),
+                         (0, "out\n", "err\n"), job)
+        self.assertGreater(attempt["max_rss_kib"], 0)
 
     def test_exit_code_that_is_worse_than_the_verdict_writes_nothing(self):
         job = self.writes(*BOTH, end="exit 1")
@@ -177,6 +189,24 @@ class Writes(Base):
 
 
 @each_store
+class Page(Base):
+    def test_program_of_the_page_does_what_it_says(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, "..", "..", "doc", "exec.md"), encoding="utf-8") as f:
+            page = f.read()
+        self.sql("DROP TABLE reservation")
+        self.sql("CREATE TABLE reservation(order_key TEXT PRIMARY KEY, sku TEXT)")
+        self.conf(re.search(r"```ini\n(.*?)```", page, re.S)[1].replace("./reserve.sh",
+                                                                        "python3 reserve.py"))
+        self.script("reserve.py", re.search(r"```python\n(.*?)```", page, re.S)[1])
+        job = self.enqueue("reserve", '{"sku":"a","n":3}', "--key", "order-9")
+        self.work()
+        self.assertEqual(self.job(job)["state"], "done", self.job(job))
+        self.assertEqual(self.stock(), 7)
+        self.assertEqual(self.sql("SELECT order_key, sku FROM reservation"), [("order-9", "a")])
+
+
+@each_store
 class Enqueue(Base):
     def test_jobs_are_there_with_the_acknowledgement(self):
         job = self.say('"writes":[%s],"enqueue":[{"task":"next","args":{"a":1},"key":"k"},'
@@ -215,6 +245,11 @@ class Foreground(Base):
         self.sql("UPDATE stock SET n = 0")
         out = self.json("run", "t", "{}", code=65)[0]
         self.assertIn("write 2 (take): it changed 0 rows", out["error"])
+
+    def test_run_starts_nothing_whose_writes_do_not_compile(self):
+        self.conf("[task t]\nexec = touch ran\nwrite.a = INSERT INTO nowhere VALUES (1)\n")
+        self.fails(78, "run", "t", says="task t, write.a")
+        self.assertFalse(os.path.exists(os.path.join(self.dir, "ran")))
 
 
 class Config(PawlTest):
