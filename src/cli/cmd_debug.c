@@ -54,6 +54,8 @@ static const struct { const char *name; int64_t value; const char *help; } limit
     {"call_bytes", LIMIT_CALL_BYTES, "args and headers of one call of pawl_enqueue_pg"},
     {"tasks", LIMIT_TASKS, "tasks in one configuration"},
     {"statements", LIMIT_STATEMENTS, "sql lines of one task"},
+    {"writes", LIMIT_WRITES, "that one verdict asks for"},
+    {"enqueues", LIMIT_ENQUEUES, "that one verdict asks for"},
     {"sql_bytes", LIMIT_SQL_BYTES, "one statement"},
     {"conf_bytes", LIMIT_CONF_BYTES, "one configuration file"},
     {"instant_odd_us", LIMIT_INSTANT_ODD_US, "earlier integers look like seconds or ms: refused"},

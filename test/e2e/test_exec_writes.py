@@ -8,7 +8,7 @@ import unittest
 
 import test_exec
 from pawltest import PawlTest
-from stores import each_store
+from stores import each_store, no_store
 
 CONF = """
 [pawl]
@@ -153,6 +153,11 @@ class Writes(Base):
         self.assertEqual((job["state"], job["dead_class"]), ("dead", "exhausted"), job)
         self.assertIn("not runnable: ", job["error"])
 
+    def test_statement_that_does_not_compile_stops_the_worker(self):
+        self.conf("[task t]\nexec = /bin/true\nwrite.a = INSERT INTO nowhere VALUES (1)\n")
+        self.enqueue("t")
+        self.work(code=78)
+
     def test_cancelled_while_the_program_runs_writes_nothing(self):
         self.task("touch begun; while [ ! -e go ]; do sleep 0.05; done;"
                   "printf '%%s' '{\"done\":{\"writes\":[%s]}}' >&3" % ",".join(BOTH))
@@ -252,6 +257,7 @@ class Foreground(Base):
         self.assertFalse(os.path.exists(os.path.join(self.dir, "ran")))
 
 
+@no_store
 class Config(PawlTest):
     def test_what_is_wrong_is_named(self):
         for text, says in (
@@ -266,11 +272,6 @@ class Config(PawlTest):
                 ("sql = SELECT 1\nenqueue = yes", "enqueue means nothing to an sql task")):
             self.conf("[task t]\n" + text + "\n")
             self.fails(78, "conf", "check", says=says)
-
-    def test_statement_that_does_not_compile_stops_the_worker(self):
-        self.conf("[task t]\nexec = /bin/true\nwrite.a = INSERT INTO nowhere VALUES (1)\n")
-        self.enqueue("t")
-        self.work(code=78)
 
 
 if __name__ == "__main__":

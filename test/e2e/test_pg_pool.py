@@ -135,6 +135,7 @@ class Work(Pooled):
             self.skipTest("the C suites are not built")
         env = dict(os.environ, PAWL_TEST_PG=self.server.dir, PAWL_TEST_PG_USER=pgkit.SUPERUSER,
                    PAWL_TEST_PG_POOL="%s&port=%d" % (self.pooler.dir, PORT))
+        env.pop("PAWL_TEST_PG_TEMPLATE", None)      # of the runner's server, not of this one
         for suite in suites:
             done = subprocess.run([suite], cwd=self.dir, env=env, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, check=False)
