@@ -619,7 +619,7 @@ def main():
     p.add_argument("--filter", dest="names_too", action="append", default=[], metavar="NAME")
     p.add_argument("--build-dir", default=os.path.join(TOP, "build"))
     p.add_argument("--also", action="append", default=[], metavar="DIR")
-    p.add_argument("--jobs", type=int, default=2, help="tests at a time (default 2)")
+    p.add_argument("--jobs", type=int, default=3, help="tests at a time (default 3)")
     p.add_argument("--slow", type=float, default=1, help="multiply all time limits")
     p.add_argument("--list", action="store_true", help="name what would run, and end")
     p.add_argument("--verbose", action="store_true", help="a line for each test")
