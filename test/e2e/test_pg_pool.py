@@ -213,7 +213,8 @@ class Lost(Pooled):
         self.sql("SELECT pg_advisory_unlock(7)")
         self.wait_until(lambda: self.committing() == "0", what="the end of the commit")
         there = self.one("SELECT count(*) FROM pawl.jobs")
-        self.assertEqual(command.returncode == 0, there == "1", (out, said, there))
+        if command.returncode != 75:            # not known: no way to the server within a second
+            self.assertEqual(command.returncode == 0, there == "1", (out, said, there))
 
     def committing(self):
         return self.one("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND"

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/err.h"
 #include "base/log.h"
 #include "store/pg/pg.h"
@@ -115,15 +116,24 @@ enum pawl_rc pg_check_due(struct db *db, struct pawl_error *e)
     return rc == PAWL_OK ? command(pg_from(db), PIPE_USER, "SET CONSTRAINTS ALL IMMEDIATE", e) : rc;
 }
 
+#define DOUBT_CONNECT_US 1000000 /* tried again for so long */
+
 /* No answer, or one that says that the server goes away: did it commit? */
 static enum pawl_rc in_doubt(struct pg *pg, struct pawl_error *e)
 {
+    const struct env *env = pg->d.env;
+    const int64_t until = env->mono_us(env->ctx) + DOUBT_CONNECT_US;
+    const struct timespec nap = { .tv_nsec = 100000000 };
     struct pawl_error ignored;
+    enum pawl_rc rc;
 
     pg_doubt(pg);
     pg_disconnect(pg);
     pg->unconfirmed = true;
-    if (pg_connect(pg, false, &ignored) != PAWL_OK)
+    /* libpq does not go on to the next host when one that is dying has let it in first. */
+    while ((rc = pg_connect(pg, false, &ignored)) != PAWL_OK && env->mono_us(env->ctx) < until)
+        nanosleep(&nap, NULL);
+    if (rc != PAWL_OK)
         log_line(LOG_WARN, "store.reopen", "s:why", ignored.msg, NULL);
     pawl_wrap(e, "whether it was committed is not known");
     if (e != NULL)
