@@ -60,8 +60,8 @@ class PaceTest(PawlTest):
                                             between=lambda: yards.append(self.yardstick_ms(page)))
                 # On a machine that is busy with other things, or whose disk is slow, the bar
                 # follows the yardstick, taken in turns.
-                # On PostgreSQL it is 6 ms since claims begin at low-water marks: not met there.
-                bar = 5 if self.store.can("file") else 10
+                # A program on PostgreSQL starts after 6 to 8 ms: 5 are not met there.
+                bar = 5 if task == "s" or self.store.can("file") else 10
                 limit = max(bar, 2 * statistics.median(yards))
                 self.assertLess(statistics.median(delays), limit * SLOW, sorted(delays))
 
